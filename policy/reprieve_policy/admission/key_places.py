@@ -45,6 +45,7 @@ PODS = Place(
             keys.LAST_CHECKPOINT_AT,
             keys.LAST_CHECKPOINT_TOOK,
             keys.REQUEUED_FROM,
+            keys.GANG_RELEASED_AT,
         }
     ),
 )

@@ -20,13 +20,15 @@ from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec, labels_of, 
 from reprieve_policy.kube.pods import FAILED
 from reprieve_policy.verdict import GateAddition, MetadataChange
 
-from . import membership
+from . import membership, start_requirements
 
 WAITING, RELEASED = "waiting", "released"
 """The values of the label: the gate holds the pod; the gate is removed, and the pod's gang is not
 placed yet. The label goes once the gang is placed."""
 MIN_GANG_SIZE = 2
 """A gang of one does not wait."""
+_UNKNOWN = MIN_GANG_SIZE
+"""The minimum of a PodGroup that is not read yet: its pods may have to wait."""
 
 _PARALLEL = "Parallel"
 
@@ -61,7 +63,9 @@ def _creates_all_at_once(stateful_set: PodController) -> bool:
 
 def may_be_gated(resource: Resource, settings: PolicySettings) -> bool:
     """True if the pod may need the gate; its owner and the operator's liveness then decide."""
-    return settings.gang_gate and resource.kind == "Pod" and _minimum(resource) is not None
+    return (
+        settings.gang_gate and resource.kind == "Pod" and _minimum(resource, _UNKNOWN) is not None
+    )
 
 
 def decide_gate(pod: Resource, facts: Facts) -> tuple[MetadataChange | GateAddition, ...]:
@@ -70,22 +74,26 @@ def decide_gate(pod: Resource, facts: Facts) -> tuple[MetadataChange | GateAddit
         # From the template, or from our own first pass. Without the label, no watch would find the
         # pod.
         return () if GANG_GATE_LABEL in labels_of(pod.metadata) else (_LABEL,)
-    minimum = _minimum(pod) if facts.settings.gang_gate and facts.operator_is_live else None
+    is_on = facts.settings.gang_gate and facts.operator_is_live
+    minimum = _minimum(pod, facts.pod_group_minimum) if is_on else None
     is_reachable = minimum is not None and facts.pods_created_together >= minimum
     return (_LABEL, GateAddition(GANG_GATE)) if is_reachable else ()
 
 
-def _minimum(pod: Resource) -> int | None:
-    """Return how many pods must exist before this one is scheduled; `None`: it does not wait."""
+def _minimum(pod: Resource, of_group: int | None) -> int | None:
+    """Return how many pods must exist before this one is scheduled; `None`: it does not wait.
+
+    `of_group`: what its PodGroup states, if it names one.
+    """
     spec = pod.spec or Spec()
     if spec.nodeName or spec.schedulingGroup is not None or has_gang_gate(spec):
         # The API server refuses a gate together with a node name. The scheduler itself knows the
         # gangs of a schedulingGroup.
         return None
     gang = membership.read(next(pod_views(pod)))
-    if gang is None or gang.min_available is None or gang.min_available < MIN_GANG_SIZE:
-        return None
-    return gang.min_available
+    from_group = of_group if start_requirements.group_name_of(gang) is not None else None
+    minimum = None if gang is None else gang.min_available or from_group
+    return None if minimum is None or minimum < MIN_GANG_SIZE else minimum
 
 
 _LABEL = MetadataChange("labels", GANG_GATE_LABEL, WAITING)

@@ -36,6 +36,7 @@ _OWN_ANNOTATIONS = frozenset(
         keys.CHECKPOINT_ANSWER,
         keys.KOORDINATOR_SOFT_EVICTION,
         keys.REQUEUED_FROM,
+        keys.GANG_RELEASED_AT,
         *replacement_annotations.ENVIRONMENT,
     }
 )

@@ -16,6 +16,7 @@ _GROUPS: Mapping[str, str] = {
     "priorityclasses": "/apis/scheduling.k8s.io/v1",
     "workloads": "/apis/scheduling.k8s.io/v1beta1",
     "podgroups": "/apis/scheduling.k8s.io/v1beta1",
+    "podgroups.scheduling.x-k8s.io": "/apis/scheduling.x-k8s.io/v1alpha1",
     "elasticquotas": "/apis/scheduling.sigs.k8s.io/v1alpha1",
     "selfsubjectaccessreviews": "/apis/authorization.k8s.io/v1",
     "subjectaccessreviews": "/apis/authorization.k8s.io/v1",
@@ -35,11 +36,14 @@ _GROUPS: Mapping[str, str] = {
 def object_path(
     resource: str, namespace: str | None = None, name: str | None = None, subresource: str = ""
 ) -> str:
-    """Return the URL path of an object, or of a collection without `name`; all parts are quoted."""
+    """Return the URL path of an object, or of a collection without `name`; all parts are quoted.
+
+    Of two resources with one name, the group follows the name of the second, as in `kubectl`.
+    """
     parts = [_GROUPS[resource]]
     if namespace:
         parts.append(f"namespaces/{quote(namespace, safe='')}")
-    parts.append(resource)
+    parts.append(resource.partition(".")[0])
     if name:
         parts.append(quote(name, safe=""))
     if subresource:

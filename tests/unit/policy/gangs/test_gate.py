@@ -55,6 +55,18 @@ CREATED = {
         .annotated(keys.KOORDINATOR_MIN_AVAILABLE, "4"),
         want=HELD,
     ),
+    "a gang whose PodGroup states how many it needs waits": Created(
+        pod=a_pod().in_class(4).labelled(keys.POD_GROUP, "train"),
+        facts=replace(READY, pod_group_minimum=4),
+        want=HELD,
+    ),
+    "a PodGroup that states nothing lets its pods start": Created(
+        pod=a_pod().in_class(4).labelled(keys.POD_GROUP, "train")
+    ),
+    "a PodGroup counts only for pods that name one": Created(
+        pod=a_pod().in_class(4).labelled(keys.OLD_POD_GROUP, "train"),
+        facts=replace(READY, pod_group_minimum=4),
+    ),
     "gates of other controllers do not prevent the gate": Created(
         pod=with_gates(a_member(), "example.com/quota"), want=HELD
     ),
