@@ -77,8 +77,12 @@ REASONS: dict[str, tuple[str, str]] = {
     "PolicyUnreadable": ("Read", _WARNING),
     "LostNodesUnreadable": ("Read", _WARNING),
     "GangWaiting": ("Wait", _NORMAL),
+    "GangWaitingForRoom": ("Wait", _NORMAL),
     "GangReleased": ("Release", _NORMAL),
-    "GangIncomplete": ("Release", _WARNING),
+    "GangIncomplete": ("Wait", _WARNING),
+    "GangHeldBack": ("Delete", _WARNING),
+    "GangNotReplaced": ("Wait", _WARNING),
+    "GangRoomUnknown": ("Read", _WARNING),
 }
 """Every reason, with its action and type."""
 

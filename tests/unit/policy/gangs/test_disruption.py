@@ -267,6 +267,9 @@ CASES = {
         unheard="ab",
         is_under_way=True,
     ),
+    "a mark does not reach members that the gang gate holds": Case(
+        members=(A, GangMemberState(uid="b", is_gated=True)), reached="a", unheard="a"
+    ),
     "a mark does not reach members that are being deleted": Case(
         members=(A, a_member("b", is_leaving=True)), reached="a", unheard="a"
     ),
