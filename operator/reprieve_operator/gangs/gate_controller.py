@@ -32,7 +32,7 @@ from .gang_counts import CountedGang, GangCounts
 from .gate_pods import GatePod, LabelledPod
 from .gate_release import RETRY_SECONDS, GateWriter
 from .gate_reports import GateReports
-from .gate_turns import GangKey, GateTurns, WatchedGang
+from .gate_turns import POLL_SECONDS, GangKey, GateTurns, WatchedGang
 from .room_watch import RoomKnowledge, RoomWatch
 
 _log = logging.getLogger(__name__)
@@ -111,6 +111,7 @@ class GateController:
         # With half of the pods, a gang that is being placed would not be known, and another one
         # would be released beside it.
         await self._reflector.wait_synced(float("inf"))
+        self._turns.decide_soon()
         while True:
             seconds = await self._reconcile_all()
             with contextlib.suppress(TimeoutError):
@@ -133,8 +134,11 @@ class GateController:
             self._writer.let_go(strays),
             asyncio.gather(*(self._steps[one.decision.step](one) for one in gangs)),
         )
-        for one in await self._turns.next_gangs(gangs):
+        turn = await self._turns.next_turn(gangs)
+        for one in turn.released:
             waits.append(await self._release(one))
+        for one in turn.refused:
+            self._reports.waits_for_room(one.pods, one.gang, one.counted)
         self._report_room()
         return min([*waits, self._retry_seconds(released, strays)])
 
@@ -182,11 +186,9 @@ class GateController:
         left = _seconds_between(now, one.gang.waits_until())
         return min(left, self._counts.next_count_seconds(one.counted))
 
-    async def _queue(self, one: WatchedGang) -> float:
+    async def _queue(self, _: WatchedGang) -> float:
         """Wait for room, and for the gangs before it."""
-        if self._counts.is_settled(one.counted):
-            self._reports.waits_for_room(one.pods, one.gang, one.counted)
-        return self._turns.wait_seconds([one])
+        return POLL_SECONDS
 
     async def _release(self, one: WatchedGang) -> float:
         """Remove the gates of as many pods as the gang needs."""
@@ -195,8 +197,9 @@ class GateController:
             one.counted.reported.clear()
             self._reports.released(released, one.gang, GateReleaseReason.COMPLETE)
         one.counted.count_again()
-        # Soon: the next gang may be released beside it.
-        return min(self._turns.wait_seconds([one]), self._retry_seconds(released, one.chosen))
+        if len(released) < len(one.chosen):
+            self._turns.decide_soon(RETRY_SECONDS)
+        return self._retry_seconds(released, one.chosen)
 
     async def _let_go(self, one: WatchedGang) -> float:
         """Remove the labels of a gang that has started, and the gates of the rest of its pods."""

@@ -23,7 +23,7 @@ from .gang_counts import CountedGang
 from .gate_pods import LabelledPod, uids_of
 from .room_watch import RoomKnowledge, RoomWatch
 
-_POLL_SECONDS = 0.5
+POLL_SECONDS = 0.5
 """How often it is looked whether room may have become free, while a gang waits for room."""
 _FULL_SECONDS = 30.0
 """How often a decision is made in any case: tolerations and costs change with the time."""
@@ -65,6 +65,19 @@ class WatchedGang:
         return [pod.preemptor.demand for pod in self.pods if pod.member.uid in uids]
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One decision."""
+
+    released: Sequence[WatchedGang] = ()
+    """The gangs to release now, in their order."""
+    refused: Sequence[WatchedGang] = ()
+    """Those that wait on; none where no decision was due."""
+
+
+_NO_TURN = Turn()
+
+
 class GateTurns:
     """Decides which gangs are released, and remembers which of them failed."""
 
@@ -72,7 +85,7 @@ class GateTurns:
         self._room, self._policy, self._clock = room, policy, clock
         self._failures: dict[GangKey, GangFailure] = {}
         self._last: object = None
-        self._last_at = self._next_at = float("-inf")
+        self._due_at = self._next_at = float("-inf")
 
     def failed(self, key: GangKey) -> float:
         """Record that a gang did not start in time; return the seconds of its back-off."""
@@ -84,31 +97,33 @@ class GateTurns:
         """Forget the failures of a gang."""
         self._failures.pop(key, None)
 
-    async def next_gangs(self, gangs: Sequence[WatchedGang]) -> Sequence[WatchedGang]:
-        """Return the gangs to release now, in their order."""
+    def decide_soon(self, seconds: float = 0.0) -> None:
+        """Make the next decision after these seconds, also if nothing changes."""
+        self._due_at = min(self._due_at, self._clock.monotonic() + seconds)
+
+    async def next_turn(self, gangs: Sequence[WatchedGang]) -> Turn:
+        """Decide which of the gangs are released now."""
         queue = {one.key: one for one in gangs if one.decision.step is GateStep.QUEUE}
         self._forget_old_failures()
         if not queue:
             self._last = None
-            return ()
+            return _NO_TURN
         self._room.want()
         if self._room.knowledge is not RoomKnowledge.KNOWN:
-            return ()
+            return _NO_TURN
         in_flight = self._in_flight(gangs)
         state = self._state(queue, in_flight)
         now = self._clock.monotonic()
-        is_due = state != self._last or now - self._last_at >= _FULL_SECONDS
-        if not is_due or now < self._next_at:
-            return ()
+        if (state == self._last and now < self._due_at) or now < self._next_at:
+            return _NO_TURN
         released = await self._decide(queue, gangs, in_flight)
-        self._last, self._last_at = state, self._clock.monotonic()
-        self._next_at = self._last_at + _PAUSE_FACTOR * (self._last_at - now)
-        return [queue[key] for key in released]
-
-    def wait_seconds(self, gangs: Sequence[WatchedGang]) -> float:
-        """Return the seconds until the next look, while gangs wait for room."""
-        waits = any(one.decision.step is GateStep.QUEUE for one in gangs)
-        return _POLL_SECONDS if waits else float("inf")
+        ended_at = self._clock.monotonic()
+        self._last, self._due_at = state, ended_at + _FULL_SECONDS
+        self._next_at = ended_at + _PAUSE_FACTOR * (ended_at - now)
+        return Turn(
+            [queue[key] for key in released],
+            [one for key, one in queue.items() if key not in released],
+        )
 
     def _in_flight(self, gangs: Sequence[WatchedGang]) -> list[Sequence[PodDemand]]:
         store = self._room.store
@@ -131,7 +146,7 @@ class GateTurns:
         """Return what is equal as long as the last decision holds."""
         now = self._clock.now()
         waiting = {
-            key: uids_of(one.decision.pods)
+            key: {pod.metadata.uid: pod.metadata.resourceVersion for pod in one.chosen}
             for key, one in queue.items()
             if key not in self._failures or self._failures[key].retry_at <= now
         }
