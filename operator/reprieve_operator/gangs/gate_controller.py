@@ -181,6 +181,9 @@ class GateController:
         now, end = self._clock.now(), one.gang.placed_until(self._policy.current.ceiling_seconds)
         if one.gang.released:
             return self._recount_seconds if end is None else _seconds_between(now, end)
+        if 0 < one.gang.minimum <= one.gang.count:
+            # Other controllers hold its pods, too: the watch shows when they no longer do.
+            return self._recount_seconds
         if self._counts.is_settled(one.counted):
             self._reports.waits_for_pods(one.pods, one.gang, one.counted)
         left = _seconds_between(now, one.gang.waits_until())

@@ -102,6 +102,7 @@ def to_labelled_pod(pod: GatePod, facts: Facts, now: datetime) -> LabelledPod:
             created_at=timestamp.parse(metadata.creationTimestamp) or now,
             min_available=None if gang is None else gang.min_available,
             is_gated=is_gated,
+            has_other_gates=any(name != GANG_GATE for name in gates),
             released_at=timestamp.parse(annotations_of(metadata).get(GANG_RELEASED_AT)),
             is_bound=bool(pod.spec.nodeName),
             is_leaving=release.read(pod) is not None,

@@ -65,6 +65,8 @@ class GateMember:
     created_at: datetime
     min_available: int | None = None
     is_gated: bool = True
+    has_other_gates: bool = False
+    """Other controllers hold it, too."""
     released_at: datetime | None = None
     """When its gate was removed, of a pod whose gang is not placed yet."""
     is_bound: bool = False
@@ -178,7 +180,9 @@ def decide_step(
     if gang.released and is_room_known:
         return _decide_released(gang, settings, now)
     if is_complete:
-        return GateDecision(GateStep.QUEUE, gang.needed)
+        # A pod that others hold as well would keep its room, and not take it.
+        is_free = not any(pod.has_other_gates for pod in gang.needed)
+        return GateDecision(GateStep.QUEUE, gang.needed) if is_free else _WAIT
     return _WAIT if now < gang.waits_until() else _decide_overdue(gang, is_room_known=is_room_known)
 
 

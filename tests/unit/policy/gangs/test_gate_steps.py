@@ -84,6 +84,14 @@ CASES = {
     "a complete gang may wait for its room for longer than the timeout": Case(
         gang=a_gang(members(4)), now=after(6000), want=GateStep.QUEUE, pods=4
     ),
+    "a gang that other controllers hold is in no queue": Case(
+        gang=a_gang(members(3), members(1, since=1, has_other_gates=True)), want=GateStep.WAIT
+    ),
+    "a pod that is not needed yet may be held by others": Case(
+        gang=a_gang(members(4), members(1, since=1, has_other_gates=True)),
+        want=GateStep.QUEUE,
+        pods=4,
+    ),
     "without knowledge of the room, a complete gang is released": Case(
         gang=a_gang(members(6)), is_room_known=False, want=GateStep.STARTED, pods=6, reason=COMPLETE
     ),
