@@ -142,7 +142,7 @@ def test_twenty_gangs_of_which_one_fits_at_a_time_round_after_round(gated: Gated
 @pytest.mark.slow
 def test_the_same_with_the_operator_killed_at_random(gated: Gated) -> None:
     seed = int(os.environ.get("SEED", str(time.time_ns() % 10**6)))
-    chance = random.Random(seed)  # noqa: S311
+    chance = random.Random(seed)
     kill_at = time.monotonic() + chance.uniform(*KILL_EVERY_SECONDS)
 
     def disturb() -> None:

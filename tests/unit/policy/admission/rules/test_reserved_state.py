@@ -48,7 +48,13 @@ def held_template() -> Resource:
     return replace(a_pod().in_template_of("Job"), spec=Spec(template=template))
 
 
-STATE = (keys.EVICTION, keys.PREEMPTOR, keys.CHECKPOINT_REQUEST, keys.EVICTION_REQUEST)
+STATE = (
+    keys.EVICTION,
+    keys.PREEMPTOR,
+    keys.CHECKPOINT_REQUEST,
+    keys.EVICTION_REQUEST,
+    keys.GANG_RELEASED_AT,
+)
 CASES = {
     **{
         f"{key} in a template is refused": Case(
