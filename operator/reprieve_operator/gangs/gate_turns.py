@@ -111,12 +111,12 @@ class GateTurns:
         self._room.want()
         if self._room.knowledge is not RoomKnowledge.KNOWN:
             return _NO_TURN
-        in_flight = self._in_flight(gangs)
-        state = self._state(queue, in_flight)
+        in_flight, unseen = self._in_flight(gangs), self._unseen(gangs)
+        state = self._state(queue, in_flight, unseen)
         now = self._clock.monotonic()
         if (state == self._last and now < self._due_at) or now < self._next_at:
             return _NO_TURN
-        released = await self._decide(queue, gangs, in_flight)
+        released = await self._decide(queue, in_flight, unseen)
         ended_at = self._clock.monotonic()
         self._last, self._due_at = state, ended_at + _FULL_SECONDS
         self._next_at = ended_at + _PAUSE_FACTOR * (ended_at - now)
@@ -140,8 +140,17 @@ class GateTurns:
             *store.unplaced_gangs(labelled, oldest),
         ]
 
+    def _unseen(self, gangs: Sequence[WatchedGang]) -> list[ScheduledPod]:
+        """Return the pods on nodes that the watch of all pods does not show, or no longer shows."""
+        store = self._room.store
+        pods = (pod for one in gangs for pod in one.pods if pod.node)
+        return [_as_scheduled(pod) for pod in pods if not store.is_on_node(pod.member.uid)]
+
     def _state(
-        self, queue: Mapping[GangKey, WatchedGang], in_flight: Sequence[Sequence[PodDemand]]
+        self,
+        queue: Mapping[GangKey, WatchedGang],
+        in_flight: Sequence[Sequence[PodDemand]],
+        unseen: Sequence[ScheduledPod],
     ) -> object:
         """Return what is equal as long as the last decision holds."""
         now = self._clock.now()
@@ -151,16 +160,16 @@ class GateTurns:
             if key not in self._failures or self._failures[key].retry_at <= now
         }
         placing = sorted(demand.uid for demands in in_flight for demand in demands)
-        return waiting, placing, self._room.store.changes, self._policy.current
+        taken = sorted(pod.uid for pod in unseen)
+        return waiting, placing, taken, self._room.store.changes, self._policy.current
 
     async def _decide(
         self,
         queue: Mapping[GangKey, WatchedGang],
-        gangs: Sequence[WatchedGang],
         in_flight: Sequence[Sequence[PodDemand]],
+        unseen: Sequence[ScheduledPod],
     ) -> Sequence[GangKey]:
         now, failures = self._clock.now(), dict(self._failures)
-        unseen = [_as_scheduled(pod) for one in gangs for pod in one.pods if pod.node]
         room = self._room.store.snapshot(self._policy.current, now, unseen)
         demands = {key: _demand_of(one) for key, one in queue.items()}
         queued = [_queued(key, one) for key, one in queue.items()]
