@@ -31,6 +31,8 @@ from .snapshot import NodeInfo, PodDemand, Preemptor, ScheduledPod, Snapshot
 K = TypeVar("K", bound=Hashable)
 
 _PODS = "pods"
+_HIGHEST = 2**31
+"""Above every priority."""
 _ATTEMPTS = 4
 """Nodes that a plan with victims starts from."""
 
@@ -128,7 +130,9 @@ class GangRoom(Generic[K]):
             return True
         if beside:
             return False
-        return (is_enough_free and self._can_be_placed(own)) or self._has_plan(gang.pods)
+        if is_enough_free and self._can_be_placed(own):
+            return True
+        return self._may_have_victims(gang.pods, own) and self._has_plan(gang.pods)
 
     def reserve(self, key: K) -> None:
         """Count a gang as released."""
@@ -190,6 +194,24 @@ class GangRoom(Generic[K]):
                 return False
         return True
 
+    def _may_have_victims(self, pods: Sequence[Preemptor], own: Sequence[_KindOnNodes]) -> bool:
+        """True if the gang fits into the empty nodes, and a pod of less priority runs.
+
+        Without this, gangs that never fit would use up the time for plans of all others.
+        """
+        if pods[0].demand.priority <= self._lowest_priority:
+            return False
+        return all(
+            sum(_places_in(kind.kind, self._nodes[name].info.allocatable) for name in kind.places)
+            >= kind.kind.count
+            for kind in own
+        )
+
+    @cached_property
+    def _lowest_priority(self) -> int:
+        running = (pod.priority for node in self._nodes.values() for pod in node.info.pods)
+        return min(running, default=_HIGHEST)
+
     def _has_plan(self, pods: Sequence[Preemptor]) -> bool:
         """True if the planner that chooses victims finds some for the whole gang.
 
@@ -232,7 +254,11 @@ def _count_places(kind: _Kind, node: FreeNode) -> int:
         return 0
     if kind.demand.ports:
         return 1
-    return min(node.free[name] // amount for name, amount in kind.amounts.items())
+    return _places_in(kind, node.free)
+
+
+def _places_in(kind: _Kind, free: Mapping[str, int]) -> int:
+    return min(free.get(name, 0) // amount for name, amount in kind.amounts.items())
 
 
 def _fits(

@@ -177,6 +177,23 @@ CASES = {
         pods=demands("a", 4),
         want=False,
     ),
+    "a gang that would not fit into the empty nodes": Case(
+        nodes=[a_node_info("n", a_scheduled_pod("runs", cpu=2, **LOW))],
+        pods=demands("a", 5),
+        want=False,
+    ),
+    "pods of the same priority are no victims": Case(
+        nodes=[a_node_info("n", a_scheduled_pod("runs", cpu=2, priority=1000))],
+        pods=demands("a", 3),
+        want=False,
+    ),
+    "pods that are leaving make no victims necessary: the gang waits for them": Case(
+        nodes=[
+            a_node_info("n", a_scheduled_pod("goes", cpu=3, is_leaving=True, **LOW)),
+        ],
+        pods=demands("a", 3),
+        want=False,
+    ),
     "no victims are taken beside another gang": Case(
         nodes=[a_node_info("n", a_scheduled_pod("runs", cpu=2, **LOW))],
         pods=demands("a", 3),
