@@ -36,6 +36,8 @@ _PAGE = 100
 _IDLE_SECONDS = 300.0
 _ABSENT_RETRY_SECONDS = 60.0
 """How often a right that is missing is tried again."""
+_MAX_SILENCE_SECONDS = 150.0
+"""Bookmarks come once a minute, and a watch that is silent for 90 s is restarted."""
 _RESTART_SECONDS = 5.0
 _CLASSES_SECONDS = 5.0
 """For the list of PriorityClasses, before the pods are listed."""
@@ -50,7 +52,7 @@ class RoomKnowledge(Enum):
     """Whether the room of the cluster is known."""
 
     NOT_YET = auto()
-    """No watch runs, or its first list is not complete."""
+    """No watch runs, its first list is not complete, or it has been silent for too long."""
     KNOWN = auto()
     FORBIDDEN = auto()
     """The operator may not list nodes or pods."""
@@ -87,6 +89,8 @@ class RoomWatch:
         """Whether `store` can be used."""
         watched = [self._reflectors[name] for name in (NODES, PODS) if name in self._reflectors]
         if not watched or not all(one.is_synced for one in watched):
+            return RoomKnowledge.NOT_YET
+        if max(one.age_seconds for one in watched) > _MAX_SILENCE_SECONDS:
             return RoomKnowledge.NOT_YET
         is_served = all(one.is_served for one in watched)
         return RoomKnowledge.KNOWN if is_served else RoomKnowledge.FORBIDDEN

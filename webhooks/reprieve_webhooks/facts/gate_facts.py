@@ -37,7 +37,7 @@ class OperatorLiveness:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._spec: LeaseSpec | None = None
-        self._has_led = False
+        self._may_fail_over = False
         self._expires_at = monotonic()
 
     def observe(self, lease: Lease) -> None:
@@ -45,8 +45,9 @@ class OperatorLiveness:
         before, self._spec = self._spec, lease.spec
         if not lease.spec.holderIdentity:
             self._expire()
+            self._may_fail_over = False
         elif before is not None and lease.spec.renewTime != before.renewTime:
-            self._has_led = True
+            self._may_fail_over = True
             self._expires_at = self._monotonic() + min(
                 lease.spec.leaseDurationSeconds or 0, _MAX_LEASE_SECONDS
             )
@@ -54,6 +55,7 @@ class OperatorLiveness:
     def observe_deletion(self, _: Key) -> None:
         """Process the deletion of the Lease."""
         self._expire()
+        self._may_fail_over = False
 
     @property
     def has_leader(self) -> bool:
@@ -61,9 +63,9 @@ class OperatorLiveness:
         return self._monotonic() < self._expires_at
 
     @property
-    def has_led(self) -> bool:
-        """True once an operator was observed that led, whether or not it still does."""
-        return self._has_led
+    def may_fail_over(self) -> bool:
+        """True once an operator was observed that led, unless it has given up the Lease itself."""
+        return self._may_fail_over
 
     @property
     def seconds_without_leader(self) -> float:
@@ -113,12 +115,12 @@ class GateFacts:
 
     @property
     def holds_pods(self) -> bool:
-        """True while an operator leads, and during a failover: new pods may wait for it.
+        """True while an operator leads, and for a minute after one was killed: new pods may wait.
 
         Without the latter, the pods of a gang that is created while a leader is replaced would be
         scheduled one by one, beside a gang that was released.
         """
-        return self._liveness.has_led and not self.has_lost_leader
+        return self._liveness.may_fail_over and not self.has_lost_leader
 
     async def read_group_minimum(self, pod: Resource, namespace: str) -> int | None:
         """Return `minMember` of the PodGroup that a pod names, where it is served."""

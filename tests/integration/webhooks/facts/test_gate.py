@@ -80,11 +80,11 @@ async def cluster(
             await asyncio.wait([running])
 
 
-def a_lease(renewed: str) -> Any:
+def a_lease(renewed: str, holder: str = "a") -> Any:
     metadata = {"name": "reprieve-operator", "namespace": "reprieve-system", "resourceVersion": "9"}
     return {
         "metadata": metadata,
-        "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15, "renewTime": renewed},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed},
     }
 
 
@@ -234,6 +234,12 @@ async def test_pods_are_held_during_a_failover_by_a_process_that_has_seen_a_lead
         await ready.renew()
         ready.facts._gate._liveness._expire()
         assert not ready.facts._gate.has_leader
+        assert (await ready.facts_of()).operator_is_live
+        ready.stub.send("MODIFIED", a_lease("2026-11-21T12:00:01Z", holder=""), LEASES)
+        await ready.until(lambda: not ready.facts._gate.holds_pods)
+        assert not (await ready.facts_of()).operator_is_live, "an operator that is stopped says so"
+        await ready.renew()
+        ready.facts._gate._liveness._expire()
         assert (await ready.facts_of()).operator_is_live
         monkeypatch.setattr(gate_facts, "_FAILOVER_SECONDS", 0.0)
         assert not (await ready.facts_of()).operator_is_live
