@@ -177,16 +177,21 @@ class GangRoom(Generic[K]):
 
     def _can_be_placed(self, own: Sequence[_KindOnNodes]) -> bool:
         """True if the kinds fit one after another, those with the fewest places first."""
-        free = {name: dict(node.free) for name, node in self._nodes.items()}
+        if any(kind.total < kind.kind.count for kind in own):
+            return False
+        free_by_node: dict[str, dict[str, int]] = {}
         ports: dict[str, list[PodDemand]] = {}
         for kind in sorted(own, key=lambda one: (one.total, -one.kind.count)):
             left = kind.kind.count
             for name in kind.places:
+                if not left:
+                    break
                 taken = ports.get(name, [])
-                while left and _fits(kind.kind, self._nodes[name], free[name], taken):
+                free = free_by_node.setdefault(name, dict(self._nodes[name].free))
+                while left and _fits(kind.kind, self._nodes[name], free, taken):
                     left -= 1
                     for resource, amount in kind.kind.amounts.items():
-                        free[name][resource] -= amount
+                        free[resource] -= amount
                     if kind.kind.demand.ports:
                         taken = ports.setdefault(name, taken)
                         taken.append(kind.kind.demand)
