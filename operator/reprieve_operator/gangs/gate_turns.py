@@ -28,7 +28,7 @@ POLL_SECONDS = 0.5
 _FULL_SECONDS = 30.0
 """How often a decision is made in any case: tolerations and costs change with the time."""
 _PAUSE_FACTOR = 9.0
-"""The pause after a decision, as a multiple of its time."""
+"""The pause after a decision, as a multiple of its CPU time."""
 _MAX_PLAN_SECONDS = 2.0
 """For plans with victims, in one decision."""
 _FAILURE_KEPT_SECONDS = 3600.0
@@ -116,10 +116,10 @@ class GateTurns:
         now = self._clock.monotonic()
         if (state == self._last and now < self._due_at) or now < self._next_at:
             return _NO_TURN
-        released = await self._decide(queue, in_flight, unseen)
+        released, cpu_seconds = await self._decide(queue, in_flight, unseen)
         ended_at = self._clock.monotonic()
         self._last, self._due_at = state, ended_at + _FULL_SECONDS
-        self._next_at = ended_at + _PAUSE_FACTOR * (ended_at - now)
+        self._next_at = ended_at + _PAUSE_FACTOR * cpu_seconds
         return Turn(
             [queue[key] for key in released],
             [one for key, one in queue.items() if key not in released],
@@ -168,7 +168,8 @@ class GateTurns:
         queue: Mapping[GangKey, WatchedGang],
         in_flight: Sequence[Sequence[PodDemand]],
         unseen: Sequence[ScheduledPod],
-    ) -> Sequence[GangKey]:
+    ) -> tuple[Sequence[GangKey], float]:
+        """Return the gangs to release, and the CPU time that it took to find out."""
         now, failures = self._clock.now(), dict(self._failures)
         room = self._room.store.snapshot(self._policy.current, now, unseen)
         demands = {key: _demand_of(one) for key, one in queue.items()}
@@ -176,7 +177,8 @@ class GateTurns:
         # The time of a thread: a clock that a test sets does not pass in one.
         ends_at = time.monotonic() + _MAX_PLAN_SECONDS
 
-        def decide() -> Sequence[GangKey]:
+        def decide() -> tuple[Sequence[GangKey], float]:
+            began_at = time.thread_time()
             gang_room = GangRoom(
                 room.snapshot,
                 room.free_nodes,
@@ -184,7 +186,8 @@ class GateTurns:
                 in_flight,
                 lambda: time.monotonic() >= ends_at,
             )
-            return list(gate_queue.releases(queued, failures, gang_room, now))
+            released = list(gate_queue.releases(queued, failures, gang_room, now))
+            return released, time.thread_time() - began_at
 
         return await asyncio.to_thread(decide)
 
