@@ -78,6 +78,10 @@ test-differential: setup binaries upstream ## the same scenarios through upstrea
 test-chaos: setup binaries ## kill -9 of all parts at every write of a victim's life, and worse (TIMES=20, ONLY=lease)
 	@$(BIN)/pytest tests/chaos $(if $(ONLY),-k "$(ONLY)")
 
+.PHONY: test-gate
+test-gate: setup binaries ## twenty gangs that start from cold, fifty times, and again with the operator killed at random (ROUNDS=50)
+	@GATE_ROUNDS=$(or $(ROUNDS),50) $(BIN)/pytest tests/cluster/gangs/test_gate_room.py
+
 .PHONY: test-gangs
 test-gangs: setup binaries ## a hundred preemptions of gangs by gangs on the stock scheduler, with guard and extender (ROUNDS=100)
 	@GANG_ROUNDS=$(or $(ROUNDS),100) $(BIN)/pytest tests/cluster/extender/test_gangs.py

@@ -175,7 +175,7 @@ class Leader:
             self._api, writes, self._recorder, self.policy, namespaces, self._clock
         )
         resync = PodResync(self._api, writes, registry, self._recorder, divergence)
-        gate_controller = self._make_gate_controller(writes)
+        gate_controller = self._make_gate_controller(writes, namespaces)
         seconds = self._settings.resync_interval_seconds
         resumer = JobResumer(writes, self._recorder, self._clock, interval_seconds=seconds)
         reclaim_controller = ReclaimController(
@@ -238,11 +238,14 @@ class Leader:
             interval_seconds=self._settings.resync_interval_seconds,
         )
 
-    def _make_gate_controller(self, writes: Writes) -> GateController:
+    def _make_gate_controller(
+        self, writes: Writes, namespaces: NamespacePolicies
+    ) -> GateController:
         return GateController(
             self._api,
             writes,
             self.policy,
+            namespaces,
             self._recorder,
             self._metrics,
             self._clock,

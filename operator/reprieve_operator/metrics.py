@@ -100,6 +100,12 @@ class OperatorMetrics:
             ["reason"],
             registry=self.registry,
         )
+        self.gang_failures = Counter(
+            "reprieve_gang_gate_failures",
+            "Gangs that did not start in time: incomplete, or released and not placed",
+            ["reason"],
+            registry=self.registry,
+        )
         self.diverging_gangs = Gauge(
             "reprieve_diverging_gangs",
             "Gangs whose pods differ in what decides their preemption",

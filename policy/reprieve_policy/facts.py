@@ -100,12 +100,14 @@ class Facts:
     """True if no API server checks permissions afterwards: the result then names the ones
     needed."""
     operator_is_live: bool = False
-    """True if an operator leads and has renewed its lease in time."""
+    """True if an operator leads, or led until a failover that may still end."""
     pods_created_together: int = 1
     """Number of pods that this pod's controller creates without waiting for one of them to run.
 
     Looked up only for the pods of a gang.
     """
+    pod_group_minimum: int | None = None
+    """`minMember` of the Coscheduling plugin's PodGroup that this pod names, where it is served."""
     checkpoint_service: CheckpointService | None = None
     """Where agents report when their workload saved; `None`: they report nothing."""
 

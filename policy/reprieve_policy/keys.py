@@ -73,10 +73,12 @@ REFUSED_SINCE = PREFIX + "refused-since"
 EVICTION_REQUEST = PREFIX + "eviction-request"
 CLEANUP_FINALIZER = PREFIX + "cleanup"
 
-# On a gang's pod that waits for the other members: the scheduling gate, and the label (`waiting`)
-# by which a watch selects such pods.
+# On a gang's pod that waits for the other members: the scheduling gate, and the label by which a
+# watch selects such pods: `waiting`, then `released` until the gang is placed. The annotation says
+# when the gate was removed.
 GANG_GATE = PREFIX + "gang"
 GANG_GATE_LABEL = PREFIX + "gang-gate"
+GANG_RELEASED_AT = PREFIX + "gang-released-at"
 
 # On a replacement, written by Reprieve when the pod is created.
 PREEMPTED_COUNT = PREFIX + "preempted-count"

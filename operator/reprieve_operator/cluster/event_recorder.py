@@ -82,8 +82,12 @@ REASONS: dict[str, tuple[str, str]] = {
     "LentNodesUnreadable": ("Read", _WARNING),
     "LentNodeReclaimed": ("Reclaim", _NORMAL),
     "GangWaiting": ("Wait", _NORMAL),
+    "GangWaitingForRoom": ("Wait", _NORMAL),
     "GangReleased": ("Release", _NORMAL),
-    "GangIncomplete": ("Release", _WARNING),
+    "GangIncomplete": ("Wait", _WARNING),
+    "GangHeldBack": ("Delete", _WARNING),
+    "GangNotReplaced": ("Wait", _WARNING),
+    "GangRoomUnknown": ("Read", _WARNING),
 }
 """Every reason, with its action and type."""
 

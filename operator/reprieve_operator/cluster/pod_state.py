@@ -11,7 +11,7 @@ from reprieve_policy.checkpointing.contract import CheckpointAnswer
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_policy.gangs import membership
+from reprieve_policy.gangs import gate, membership
 from reprieve_policy.gangs.disruption import GangMemberState
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube import owners
@@ -134,6 +134,7 @@ def member_of(pod: VictimPod) -> GangMemberState:
         is_terminating=is_terminating(pod),
         state=state_of(pod.metadata),
         is_marked=keys.SOFT_EVICTION in labels_of(pod.metadata),
+        is_gated=labels_of(pod.metadata).get(keys.GANG_GATE_LABEL) == gate.WAITING,
     )
 
 

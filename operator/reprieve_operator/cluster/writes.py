@@ -8,6 +8,7 @@ is raised as `ApiError` 409, and the caller reads again.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, TypeVar
 
 from reprieve_operator.clock import Clock
@@ -15,6 +16,7 @@ from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import contract
 from reprieve_policy.checkpointing.contract import CheckpointRequest
+from reprieve_policy.gangs import gate
 from reprieve_policy.kube.conditions import DISRUPTION_TARGET, Condition
 from reprieve_policy.kube.objects import VersionedMeta, annotations_of, labels_of
 from reprieve_policy.kube.values.timestamp import render
@@ -37,6 +39,7 @@ from .pods import PAGE_SIZE, VersionedObject, VictimPod
 
 DISRUPTION_REASON = "PreemptionByReprieve"
 _DISRUPTION_MESSAGE = "Reprieve: soft-evicted after notice"
+_UNSCHEDULED_MESSAGE = "Reprieve: its gang was not placed as a whole in time"
 
 Body = dict[str, Any]
 R = TypeVar("R")
@@ -250,15 +253,42 @@ class Writes:
         await self._patch_pod(metadata, body)
 
     async def remove_gate(self, metadata: VersionedMeta, other_gates: Sequence[str] | None) -> None:
-        """Remove our scheduling gate and its label, and keep the gates of others.
+        """Remove our scheduling gate, its label and its time, and keep the gates of others.
 
         `None`: the gate is gone already.
         """
-        body: Body = {"metadata": {"labels": {keys.GANG_GATE_LABEL: None}}}
+        body = _gate_patch(None, None)
         if other_gates is not None:
-            # A merge patch replaces lists; its resourceVersion protects the gates of others.
-            body["spec"] = {"schedulingGates": [{"name": name} for name in other_gates]}
+            body["spec"] = _gates(other_gates)
         await self._patch_pod(metadata, body)
+
+    async def release_from_gate(
+        self, metadata: VersionedMeta, other_gates: Sequence[str], now: datetime
+    ) -> None:
+        """Remove our scheduling gate, and record that the pod's gang is not placed yet."""
+        body = _gate_patch(gate.RELEASED, render(now)) | {"spec": _gates(other_gates)}
+        await self._patch_pod(metadata, body)
+
+    async def request_eviction(self, metadata: VersionedMeta) -> None:
+        """Mark a pod with our own label, as a user does who may delete it."""
+        body: Body = {"metadata": {"labels": {keys.SOFT_EVICTION: mark.REQUESTED}}}
+        await self._patch_pod(metadata, body, CallPriority.NOTIFY)
+
+    async def delete_unscheduled(self, metadata: VersionedMeta) -> None:
+        """Delete a pod that has no node, with the condition by which Jobs know a disruption.
+
+        A pod that was bound meanwhile has another version, and is not deleted.
+        """
+        pod = await self._write_condition(
+            VictimPod(metadata=metadata), {}, "True", _UNSCHEDULED_MESSAGE
+        )
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": metadata.uid, "resourceVersion": pod.metadata.resourceVersion},
+        }
+        path = object_path("pods", metadata.namespace, metadata.name)
+        await self._call("delete", path, lambda: self._api.delete(path, options))
 
     async def patch_owner(
         self, path: str, metadata: VersionedMeta, changes: Mapping[str, object]
@@ -409,6 +439,20 @@ def _state_patch(state: Eviction) -> Body:
     return {
         "metadata": {"labels": {keys.SOFT_EVICTION: state.phase.value}, "annotations": annotations}
     }
+
+
+def _gate_patch(label: str | None, released_at: str | None) -> Body:
+    return {
+        "metadata": {
+            "labels": {keys.GANG_GATE_LABEL: label},
+            "annotations": {keys.GANG_RELEASED_AT: released_at},
+        }
+    }
+
+
+def _gates(names: Sequence[str]) -> Body:
+    # A merge patch replaces lists; its resourceVersion protects the gates of others.
+    return {"schedulingGates": [{"name": name} for name in names]}
 
 
 def _state_removal_patch() -> Body:

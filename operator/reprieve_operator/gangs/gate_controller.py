@@ -1,69 +1,47 @@
-"""Releases the pods that the gang gate holds.
+"""Releases the pods that the gang gate holds, and replaces those of gangs that are not placed.
 
-The pods of a gang are released together, once enough of them exist, or when the gate times out. A
-watch selects the pods with Reprieve's label, so that the work grows only with the pods that wait.
-For a gang whose waiting pods are too few, the controller lists its other members, after a short
-delay and then periodically: a gang that has just been created costs one patch a pod and no list.
-No state is lost in a restart.
+A watch selects the pods with Reprieve's label: those that the gate holds, and those of gangs that
+are being placed. So the work grows with the gangs that start. Nodes and all pods are watched only
+while a gang waits for room (`room_watch`). No state is lost in a restart, but for how often a gang
+has failed.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections import Counter, defaultdict
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import NotLeading
-from reprieve_operator.cluster.policies import PolicySource
+from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
-from reprieve_policy.gangs import gate
-from reprieve_policy.gangs.gate import GateReleaseReason
+from reprieve_policy.gangs import gate_steps, start_requirements
+from reprieve_policy.gangs.gate_steps import GateDecision, GateReleaseReason, GateStep
 from reprieve_policy.keys import GANG_GATE_LABEL
-from reprieve_policy.kube.values import duration
-from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector
 
 from . import gate_pods
-from .gate_pods import GangPod, LabelledPod
-from .gate_release import RETRY_SECONDS, GateReleaser
+from .coscheduling_groups import CoschedulingGroups
+from .gang_counts import CountedGang, GangCounts
+from .gate_pods import GatePod, LabelledPod
+from .gate_release import RETRY_SECONDS, GateWriter
+from .gate_reports import GateReports
+from .gate_turns import POLL_SECONDS, GangKey, GateTurns, WatchedGang
+from .room_watch import RoomKnowledge, RoomWatch
 
 _log = logging.getLogger(__name__)
 
 _BATCH_SECONDS = 0.05
 """Changes within this time are reconciled together: one pass reads all pods that wait."""
-_SETTLE_SECONDS = 1.0
-"""Time for a new gang to become complete, before its other members are listed."""
-_MAX_COUNT_AGE_SECONDS = 1.0
-"""An older count of members is repeated before it makes a gang complete."""
-_NEVER = float("-inf")
-_MAX_CONCURRENT_LISTS = 4
-MAX_COUNTS_PER_NAMESPACE = 4
-"""Member lists for one namespace's gangs in one pass.
-
-Without this, a tenant with thousands of gangs that never become complete would delay the gangs of
-all other tenants.
-"""
-_EVENTS = {
-    GateReleaseReason.COMPLETE: "GangReleased",
-    GateReleaseReason.TIMED_OUT: "GangIncomplete",
-}
-
-GangKey = tuple[str, tuple[str, str]]
-
-
-@dataclass(slots=True)
-class _WaitingGang:
-    """The state of a waiting gang, besides its pods."""
-
-    settles_at: float
-    counted_at: float = _NEVER
-    member_uids: frozenset[str] = frozenset()
-    """The uids of all its members at the last list."""
-    is_reported: bool = False
+_HELD_BACK = "GangHeldBack"
+_UNSEEN_SECONDS = 0.2
+"""Until it is looked again whether the watch of all pods has seen the pods of a gang."""
 
 
 class GateController:
@@ -74,32 +52,44 @@ class GateController:
         api: Api,
         writes: Writes,
         policy: PolicySource,
+        namespaces: NamespacePolicies,
         recorder: EventRecorder,
         metrics: OperatorMetrics,
         clock: Clock,
         *,
         recount_seconds: float,
     ) -> None:
-        self._api, self._policy = api, policy
-        self._recorder, self._metrics, self._clock = recorder, metrics, clock
+        self._policy, self._clock = policy, clock
         self._recount_seconds = recount_seconds
         self._changed = asyncio.Event()
-        self._list_semaphore = asyncio.Semaphore(_MAX_CONCURRENT_LISTS)
-        self._counts_by_namespace: Counter[str] = Counter()
-        self._waiting_gangs: dict[GangKey, _WaitingGang] = {}
-        self._releaser = GateReleaser(writes, clock)
-        self._reflector: Reflector[GangPod, LabelledPod] = Reflector(
+        self._room = RoomWatch(api, policy, namespaces, clock, on_list=self._changed.set)
+        self._turns = GateTurns(self._room, policy, clock)
+        self._groups = CoschedulingGroups(api)
+        self._counts = GangCounts(api, clock, recount_seconds=recount_seconds)
+        self._counted: dict[GangKey, CountedGang] = {}
+        self._writer = GateWriter(writes, clock)
+        self._reports = GateReports(recorder, metrics, policy)
+        self._is_room_reported = False
+        self._reflector: Reflector[GatePod, LabelledPod] = Reflector(
             api,
             object_path("pods"),
-            GangPod,
+            GatePod,
             self._on_pod,
-            on_delete=self._releaser.forget,
+            on_delete=self._writer.forget,
             params={"labelSelector": GANG_GATE_LABEL},
         )
+        self._steps: Mapping[GateStep, Callable[[WatchedGang], Awaitable[float]]] = {
+            GateStep.WAIT: self._wait,
+            GateStep.QUEUE: self._queue,
+            GateStep.RELEASE: self._release,
+            GateStep.STARTED: self._let_go,
+            GateStep.INCOMPLETE: self._report_incomplete,
+            GateStep.HOLD_BACK: self._hold_back,
+        }
 
     def count_gated(self) -> int:
         """Return how many pods the gate holds."""
-        return sum(pod.is_gated for pod in self._reflector.items.values())
+        return sum(pod.member.is_gated for pod in self._reflector.items.values())
 
     async def run(self) -> None:
         """Release pods until cancelled; restart after unexpected errors."""
@@ -107,6 +97,8 @@ class GateController:
             try:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._reflector.run(), name="gated pods")
+                    tasks.create_task(self._groups.reflector.run(), name="pod groups")
+                    tasks.create_task(self._room.run(), name="room")
                     tasks.create_task(self._reconcile_loop(), name="gates")
             except* NotLeading:
                 _log.debug("not the leader: no pods are released")
@@ -116,6 +108,10 @@ class GateController:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _reconcile_loop(self) -> None:
+        # With half of the pods, a gang that is being placed would not be known, and another one
+        # would be released beside it.
+        await self._reflector.wait_synced(float("inf"))
+        self._turns.decide_soon()
         while True:
             seconds = await self._reconcile_all()
             with contextlib.suppress(TimeoutError):
@@ -125,148 +121,144 @@ class GateController:
             self._changed.clear()
 
     async def _reconcile_all(self) -> float:
-        """Reconcile all waiting gangs; return the seconds until the next pass without changes."""
-        gangs, strays = self._group_by_gang()
-        self._counts_by_namespace.clear()
-        self._waiting_gangs = {key: self._waiting_gang(key) for key in gangs}
-        passes = [
-            self._reconcile_gang(self._waiting_gangs[key], members)
-            for key, members in gangs.items()
-        ]
-        released, waits = await asyncio.gather(
-            self._releaser.release(strays), asyncio.gather(*passes)
+        """Reconcile all labelled gangs; return the seconds until the next pass without changes."""
+        pods_by_gang, strays = self._group_by_gang()
+        self._counts.begin_pass()
+        self._counted = {
+            key: self._counted.get(key) or self._counts.new_gang() for key in pods_by_gang
+        }
+        gangs = await asyncio.gather(
+            *(self._observe(key, pods) for key, pods in pods_by_gang.items())
         )
-        return min([*waits, self._next_reconcile_seconds(released, strays)])
+        released, waits = await asyncio.gather(
+            self._writer.let_go(strays),
+            asyncio.gather(*(self._steps[one.decision.step](one) for one in gangs)),
+        )
+        turn = await self._turns.next_turn(gangs)
+        for one in turn.released:
+            waits.append(await self._release(one))
+        for one in turn.refused:
+            self._reports.waits_for_room(one.pods, one.gang, one.counted)
+        self._report_room()
+        return min([*waits, self._retry_seconds(released, strays)])
 
     def _group_by_gang(self) -> tuple[dict[GangKey, list[LabelledPod]], list[LabelledPod]]:
-        """Return the waiting members by gang, and labelled pods without a gang or a gate."""
+        """Return the living members by gang, and pods that have the label for nothing."""
         gangs: dict[GangKey, list[LabelledPod]] = defaultdict(list)
         strays: list[LabelledPod] = []
-        for key, pod in self._reflector.items.items():
-            if not pod.is_member or self._releaser.was_attempted(pod):
+        for key, watched in self._reflector.items.items():
+            pod = self._writer.observe(watched)
+            if pod is None or not pod.is_living:
                 continue
-            if pod.gang is None or not pod.is_gated:
+            if pod.is_stray or pod.gang is None:
                 strays.append(pod)
             else:
                 gangs[key[0], pod.gang.key].append(pod)
         return gangs, strays
 
-    def _waiting_gang(self, key: GangKey) -> _WaitingGang:
-        return self._waiting_gangs.get(key) or _WaitingGang(
-            settles_at=self._clock.monotonic() + _SETTLE_SECONDS
+    async def _observe(self, key: GangKey, pods: list[LabelledPod]) -> WatchedGang:
+        """Return the gang and what is done with it."""
+        counted, settings = self._counted[key], self._policy.current
+        requirements = self._groups.find(key[0], pods[0].gang)
+        timeout_seconds = requirements.timeout_under(settings)
+        gang = await self._counts.observe(counted, pods, requirements, timeout_seconds)
+        is_room_known = self._room.knowledge is not RoomKnowledge.FORBIDDEN
+        decision = gate_steps.decide_step(
+            gang, settings, self._clock.now(), is_room_known=is_room_known
         )
+        if not gang.minimum and settings.gang_gate and self._may_have_group(counted, pods):
+            decision = GateDecision(GateStep.WAIT)
+        return WatchedGang(key, pods, counted, requirements, gang, decision)
 
-    async def _reconcile_gang(
-        self, waiting_gang: _WaitingGang, members: list[LabelledPod]
-    ) -> float:
-        """Release the waiting members, or keep them; return the seconds until the next pass."""
-        try:
-            reason = await self._decide(waiting_gang, members)
-        except ApiError as error:
-            extra = {"gang": str(members[0].regarding), "error": str(error)}
-            _log.warning("could not list the members of a gang", extra=extra)
-            return RETRY_SECONDS
-        if reason is None:
-            return self._keep_waiting(waiting_gang, members)
-        released = await self._releaser.release(members)
+    def _may_have_group(self, counted: CountedGang, pods: Sequence[LabelledPod]) -> bool:
+        """True if the PodGroup of a new gang may only not be known yet."""
+        is_named = start_requirements.group_name_of(pods[0].gang) is not None
+        is_new = not self._counts.is_settled(counted)
+        return is_named and (is_new or not self._groups.reflector.is_synced)
+
+    async def _wait(self, one: WatchedGang) -> float:
+        """Wait for pods to be created, or for those released to be placed."""
+        now, end = self._clock.now(), one.gang.placed_until(self._policy.current.ceiling_seconds)
+        if one.gang.released:
+            return self._recount_seconds if end is None else _seconds_between(now, end)
+        if 0 < one.gang.minimum <= one.gang.count:
+            # Other controllers hold its pods, too: the watch shows when they no longer do.
+            return self._recount_seconds
+        if self._counts.is_settled(one.counted):
+            self._reports.waits_for_pods(one.pods, one.gang, one.counted)
+        left = _seconds_between(now, one.gang.waits_until())
+        return min(left, self._counts.next_count_seconds(one.counted))
+
+    async def _queue(self, _: WatchedGang) -> float:
+        """Wait for room, and for the gangs before it."""
+        return POLL_SECONDS
+
+    async def _release(self, one: WatchedGang) -> float:
+        """Remove the gates of as many pods as the gang needs."""
+        released = await self._writer.release(one.chosen)
         if released:
-            self._report_release(released, reason)
-        # The members that could not be released need a new count: list them without delay.
-        waiting_gang.settles_at = waiting_gang.counted_at = _NEVER
-        return self._next_reconcile_seconds(released, members)
+            one.counted.reported.clear()
+            self._reports.released(released, one.gang, GateReleaseReason.COMPLETE)
+        one.counted.count_again()
+        if len(released) < len(one.chosen):
+            self._turns.decide_soon(RETRY_SECONDS)
+        return self._retry_seconds(released, one.chosen)
 
-    def _next_reconcile_seconds(
-        self, released: list[LabelledPod], tried: list[LabelledPod]
-    ) -> float:
-        return self._recount_seconds if len(released) == len(tried) else RETRY_SECONDS
+    async def _let_go(self, one: WatchedGang) -> float:
+        """Remove the labels of a gang that has started, and the gates of the rest of its pods."""
+        ungated = [pod for pod in one.pods if not pod.member.is_gated]
+        # Until the watch of all pods has seen them, the label keeps their room from other gangs.
+        is_unseen = self._room.is_watching and any(self._is_unseen(pod) for pod in ungated)
+        gated = await self._writer.let_go(one.chosen)
+        if gated:
+            reason = one.decision.reason or GateReleaseReason.COMPLETE
+            self._reports.released(gated, one.gang, reason.value)
+        if one.decision.reason is not GateReleaseReason.TIMED_OUT:
+            self._turns.started(one.key)
+        one.counted.count_again()
+        if is_unseen:
+            return _UNSEEN_SECONDS
+        freed = await self._writer.let_go(ungated)
+        return self._retry_seconds([*gated, *freed], one.pods)
 
-    async def _decide(
-        self, waiting_gang: _WaitingGang, members: list[LabelledPod]
-    ) -> GateReleaseReason | None:
-        reason = self._decide_from_counts(waiting_gang, members)
-        is_settled = self._clock.monotonic() >= waiting_gang.settles_at
-        is_old = self._count_age_seconds(waiting_gang) >= self._recount_seconds
-        is_guess = (
-            reason is GateReleaseReason.COMPLETE
-            and len(members) < _min_available(members)
-            and self._count_age_seconds(waiting_gang) >= _MAX_COUNT_AGE_SECONDS
-        )
-        if not ((reason is None and is_settled and is_old) or is_guess):
-            return reason
-        if (
-            self._counts_by_namespace[members[0].metadata.namespace or ""]
-            == MAX_COUNTS_PER_NAMESPACE
-        ):
-            return None
-        await self._count_members(waiting_gang, members)
-        return self._decide_from_counts(waiting_gang, members)
+    async def _report_incomplete(self, one: WatchedGang) -> float:
+        """Keep a gang waiting that has too few pods."""
+        if self._reports.incomplete(one.pods, one.gang, one.counted):
+            self._turns.failed(one.key)
+        return self._counts.next_count_seconds(one.counted)
 
-    def _decide_from_counts(
-        self, waiting_gang: _WaitingGang, members: list[LabelledPod]
-    ) -> GateReleaseReason | None:
-        # Waiting pods may be in the last list, too, if the watch was behind: count no pod twice.
-        others = waiting_gang.member_uids.difference(pod.metadata.uid or "" for pod in members)
-        waiting = [pod.gated_pod for pod in members]
-        return gate.decide_release(waiting, len(others), self._policy.current, self._clock.now())
+    async def _hold_back(self, one: WatchedGang) -> float:
+        """Replace the released pods of a gang that was not placed in time."""
+        pods = one.chosen
+        if not all(pod.has_controller for pod in pods):
+            if await self._writer.let_go(pods):
+                self._reports.not_replaced(pods, one.gang)
+            return RETRY_SECONDS
+        if _HELD_BACK not in one.counted.reported:
+            one.counted.reported.add(_HELD_BACK)
+            self._reports.held_back(pods, one.gang, self._turns.failed(one.key))
+        await self._writer.replace(pods)
+        return RETRY_SECONDS
 
-    async def _count_members(self, waiting_gang: _WaitingGang, members: list[LabelledPod]) -> None:
-        """List the members of a gang, including those that do not wait."""
-        self._counts_by_namespace[members[0].metadata.namespace or ""] += 1
-        async with self._list_semaphore:
-            waiting_gang.member_uids = await gate_pods.list_member_uids(self._api, members[0])
-        waiting_gang.counted_at = self._clock.monotonic()
+    def _is_unseen(self, pod: LabelledPod) -> bool:
+        if self._room.knowledge is RoomKnowledge.FORBIDDEN or not pod.node:
+            return False
+        return not self._room.store.is_on_node(pod.member.uid)
 
-    def _count_age_seconds(self, waiting_gang: _WaitingGang) -> float:
-        return self._clock.monotonic() - waiting_gang.counted_at
+    def _retry_seconds(self, written: Sequence[LabelledPod], tried: Sequence[LabelledPod]) -> float:
+        return self._recount_seconds if len(written) == len(tried) else RETRY_SECONDS
 
-    def _keep_waiting(self, waiting_gang: _WaitingGang, members: list[LabelledPod]) -> float:
-        now = self._clock.monotonic()
-        end = gate.deadline([pod.gated_pod for pod in members], self._policy.current)
-        left = (end - self._clock.now()).total_seconds()
-        is_settled = now >= waiting_gang.settles_at
-        if is_settled and waiting_gang.counted_at != _NEVER and not waiting_gang.is_reported:
-            waiting_gang.is_reported = True
-            self._report_waiting(len(waiting_gang.member_uids), members, left)
-        next_count = (
-            waiting_gang.counted_at + self._recount_seconds
-            if is_settled
-            else waiting_gang.settles_at
-        )
-        return max(0.0, min(left, next_count - now))
+    def _report_room(self) -> None:
+        is_forbidden = self._room.knowledge is RoomKnowledge.FORBIDDEN
+        if is_forbidden and not self._is_room_reported:
+            self._reports.room_is_unknown()
+        self._is_room_reported = is_forbidden
 
-    def _report_release(self, released: list[LabelledPod], reason: GateReleaseReason) -> None:
-        self._metrics.gang_releases.labels(reason.value).inc()
-        if reason in _EVENTS:
-            limit = duration.render(self._policy.current.gang_gate_timeout_seconds)
-            pods = _format_pod_count(released)
-            notes = {
-                GateReleaseReason.COMPLETE: (
-                    f"released {pods} to the scheduler together: enough pods of the gang exist"
-                ),
-                GateReleaseReason.TIMED_OUT: (
-                    f"released {pods} to the scheduler without the rest of the gang after {limit}"
-                ),
-            }
-            self._recorder.event(released[0].regarding, _EVENTS[reason], notes[reason])
-
-    def _report_waiting(
-        self, existing: int, members: list[LabelledPod], left_seconds: float
-    ) -> None:
-        left = duration.render(max(1, int(left_seconds)))
-        note = (
-            f"{existing} of {_min_available(members)} pods exist; they are released to the "
-            f"scheduler together, in {left} at the latest"
-        )
-        self._recorder.event(members[0].regarding, "GangWaiting", note)
-
-    def _on_pod(self, pod: GangPod) -> LabelledPod:
+    def _on_pod(self, pod: GatePod) -> LabelledPod:
         self._changed.set()
-        return gate_pods.to_labelled_pod(pod, self._clock.now())
+        facts = self._room.facts_of(pod.metadata.namespace)
+        return gate_pods.to_labelled_pod(pod, facts, self._clock.now())
 
 
-def _min_available(members: list[LabelledPod]) -> int:
-    return min(pod.gated_pod.min_available or 0 for pod in members)
-
-
-def _format_pod_count(members: list[LabelledPod]) -> str:
-    return f"{len(members)} pods" if len(members) > 1 else "1 pod"
+def _seconds_between(now: datetime, end: datetime) -> float:
+    return max(0.0, (end - now).total_seconds())

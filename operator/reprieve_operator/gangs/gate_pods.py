@@ -1,18 +1,18 @@
-"""The pods of gangs: the fields that releasing gated pods needs, and the list of all members."""
+"""The pods of gangs: what the gate reads of those with its label, and the list of all members."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from reprieve_operator.cluster.event_recorder import ObjectReference
 from reprieve_operator.cluster.pods import PAGE_SIZE
+from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import gate
 from reprieve_policy.gangs import membership as gangs
-from reprieve_policy.gangs.gate import GatedPod
+from reprieve_policy.gangs.gate_steps import GateMember
 from reprieve_policy.gangs.membership import Gang
-from reprieve_policy.keys import GANG_GATE
+from reprieve_policy.keys import GANG_GATE, GANG_GATE_LABEL, GANG_RELEASED_AT
 from reprieve_policy.kube.objects import (
-    NameOnly,
     PodView,
     SchedulingGroup,
     Spec,
@@ -21,24 +21,30 @@ from reprieve_policy.kube.objects import (
     controller_of,
     labels_of,
 )
-from reprieve_policy.kube.pods import PodStatus
+from reprieve_policy.kube.pods import Pod, PodStatus
 from reprieve_policy.kube.values import timestamp
+from reprieve_policy.preemption.selection import release, snapshot_builder
+from reprieve_policy.preemption.selection.snapshot import Preemptor
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GatePod(Pod):
+    """A pod with the gate's label, and the version that removing a gate needs."""
+
+    metadata: VersionedMeta = field(default_factory=VersionedMeta)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _GangPodSpec:
-    schedulingGates: Sequence[NameOnly] | None = None  # noqa: N815 - the API's own name
+    nodeName: str | None = None  # noqa: N815 - the API's own name
     schedulingGroup: SchedulingGroup | None = None  # noqa: N815
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangPod:
-    """A pod with its gang, its gates, and the version that removing a gate needs.
-
-    Narrower than `Pod`: all members of a gang are listed to count them.
-    """
+    """A pod with its gang. Narrower than `Pod`: all members of a gang are listed to count them."""
 
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
     spec: _GangPodSpec = field(default_factory=_GangPodSpec)
@@ -52,19 +58,32 @@ class LabelledPod:
     metadata: VersionedMeta
     regarding: ObjectReference
     """The object of Events about its gang: the controller if it has one, else the pod."""
+    has_controller: bool
     gang: Gang | None
-    is_gated: bool
-    is_member: bool
+    is_living: bool
+    """It counts as a member: it has not failed, and is not being deleted."""
+    is_stray: bool
+    """It has neither a gang that could wait nor a gate that was removed for one."""
     other_gates: tuple[str, ...]
-    gated_pod: GatedPod
+    member: GateMember
+    node: str
+    """The node that it takes room on, if any."""
+    preemptor: Preemptor
+    """The pod as the scheduler gets it."""
+
+    def as_released(self, at: datetime) -> "LabelledPod":
+        """Return the pod as the watch will show it, once its gate is removed."""
+        return replace(self, member=replace(self.member, is_gated=False, released_at=at))
 
 
-def to_labelled_pod(pod: GangPod, now: datetime) -> LabelledPod:
+def to_labelled_pod(pod: GatePod, facts: Facts, now: datetime) -> LabelledPod:
     """Return the kept fields of a pod; one without a readable creation time waits from now."""
-    metadata = pod.metadata
-    gang = _read_gang(pod)
+    metadata, gang = pod.metadata, gangs.read(pod.view)
     gates = [named.name for named in pod.spec.schedulingGates or ()]
-    created_at = timestamp.parse(metadata.creationTimestamp) or now
+    is_gated = GANG_GATE in gates
+    is_released = labels_of(metadata).get(GANG_GATE_LABEL) == gate.RELEASED
+    owner = ObjectReference.for_controller(metadata)
+    preemptor = snapshot_builder.preemptor_of(pod, facts)
     return LabelledPod(
         metadata=VersionedMeta(
             namespace=metadata.namespace,
@@ -72,47 +91,55 @@ def to_labelled_pod(pod: GangPod, now: datetime) -> LabelledPod:
             uid=metadata.uid,
             resourceVersion=metadata.resourceVersion,
         ),
-        regarding=_regarding(metadata),
+        regarding=owner or ObjectReference.for_pod(metadata),
+        has_controller=controller_of(metadata) is not None,
         gang=gang,
-        is_gated=GANG_GATE in gates,
-        is_member=_is_member(pod),
+        is_living=gate.counts_towards_minimum(metadata, pod.status.phase),
+        is_stray=gang is None or not (is_gated or is_released),
         other_gates=tuple(name for name in gates if name != GANG_GATE),
-        gated_pod=GatedPod(created_at, None if gang is None else gang.min_available),
+        member=GateMember(
+            uid=metadata.uid or "",
+            created_at=timestamp.parse(metadata.creationTimestamp) or now,
+            min_available=None if gang is None else gang.min_available,
+            is_gated=is_gated,
+            has_other_gates=any(name != GANG_GATE for name in gates),
+            released_at=timestamp.parse(annotations_of(metadata).get(GANG_RELEASED_AT)),
+            is_bound=bool(pod.spec.nodeName),
+            is_leaving=release.read(pod) is not None,
+            is_nominated=bool(pod.status.nominatedNodeName),
+        ),
+        node=(pod.spec.nodeName or "") if pod.occupies_node else "",
+        preemptor=replace(preemptor, is_gated=False),
     )
 
 
-def _read_gang(pod: GangPod) -> Gang | None:
-    spec = Spec(schedulingGroup=pod.spec.schedulingGroup)
-    return gangs.read(
-        PodView("", labels_of(pod.metadata), annotations_of(pod.metadata), spec, is_template=False)
-    )
+async def list_members(api: Api, member: LabelledPod) -> Mapping[str, bool]:
+    """List all members of a member's gang, by uid: whether each is on a node.
 
-
-async def list_member_uids(api: Api, member: LabelledPod) -> frozenset[str]:
-    """List the uids of all members of a member's gang, gated or not; raises `ApiError`."""
+    Raises `ApiError`.
+    """
     if member.gang is None:
-        return frozenset()
+        return {}
     params = {} if member.gang.selector is None else {"labelSelector": member.gang.selector}
-    uids: set[str] = set()
+    found: dict[str, bool] = {}
     path = object_path("pods", member.metadata.namespace)
     async for pods, _ in api.list_pages(path, GangPod, params=params, limit=PAGE_SIZE):
-        uids.update(pod.metadata.uid or "" for pod in pods if _is_member_of(member.gang, pod))
-    return frozenset(uids)
+        found |= {
+            pod.metadata.uid or "": bool(pod.spec.nodeName)
+            for pod in pods
+            if _is_member_of(member.gang, pod)
+        }
+    return found
 
 
 def _is_member_of(gang: Gang, pod: GangPod) -> bool:
-    own = _read_gang(pod)
-    return own is not None and own.key == gang.key and _is_member(pod)
+    spec = Spec(schedulingGroup=pod.spec.schedulingGroup)
+    labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
+    own = gangs.read(PodView("", labels, annotations, spec, is_template=False))
+    is_living = gate.counts_towards_minimum(pod.metadata, pod.status.phase)
+    return own is not None and own.key == gang.key and is_living
 
 
-def _is_member(pod: GangPod) -> bool:
-    return gate.counts_towards_minimum(pod.metadata, pod.status.phase)
-
-
-def _regarding(metadata: VersionedMeta) -> ObjectReference:
-    owner = controller_of(metadata)
-    if owner is None:
-        return ObjectReference.for_pod(metadata)
-    return ObjectReference(
-        owner.kind, metadata.namespace or "", owner.name, owner.uid, owner.apiVersion
-    )
+def uids_of(pods: Sequence[GateMember]) -> frozenset[str]:
+    """Return the uids of members."""
+    return frozenset(pod.uid for pod in pods)

@@ -47,6 +47,7 @@ PODS = Place(
             keys.LAST_CHECKPOINT_TOOK,
             keys.REQUEUED_FROM,
             keys.MIN_MEMBER,
+            keys.GANG_RELEASED_AT,
         }
     ),
 )

@@ -116,9 +116,9 @@ class PolicySettings:
     agent_image: str = "reprieve:0.1.0"
     """The image of the agent, in pods that ask for it."""
     gang_gate: bool = False
-    """Pods of a gang are not scheduled before enough of them exist."""
+    """Pods of a gang are not scheduled before enough of them exist and have room."""
     gang_gate_timeout_seconds: int = 600
-    """Longest time that the gate holds a pod."""
+    """How long a gang may take to become complete, and then to be placed, before it failed."""
     class_rule: str = preemption_class.STRICT
     """Which classes a preemptor may take: `strict` or `banded`; see
     `preemption_class.may_preempt`."""

@@ -25,7 +25,7 @@ from reprieve_policy import keys
 from reprieve_policy.kube.objects import PodView, pod_group_name_of
 from reprieve_policy.verdict import annotation_path, label_path
 
-NATIVE, JOB = "native", "job"
+NATIVE, POD_GROUP, JOB = "native", "pod-group", "job"
 
 
 class GangField(NamedTuple):
@@ -88,7 +88,7 @@ DIALECTS: tuple[GangDialect, ...] = (
     GangDialect(
         id=NATIVE, name=GangField("spec", "schedulingGroup.podGroupName"), may_be_generated=True
     ),
-    GangDialect(id="pod-group", name=_label(keys.POD_GROUP)),
+    GangDialect(id=POD_GROUP, name=_label(keys.POD_GROUP)),
     GangDialect(id="koordinator-pod-group", name=_label(keys.KOORDINATOR_POD_GROUP)),
     GangDialect(
         id="koordinator",

@@ -119,6 +119,8 @@ class GangMemberState:
     state: Eviction | None = None
     is_marked: bool = False
     """It carries a mark, or the phase of its eviction."""
+    is_gated: bool = False
+    """The gang gate holds it: it has never run."""
 
     @property
     def is_leaving(self) -> bool:
@@ -219,7 +221,7 @@ def _is_newly_included(
     """True for a live pod that is no victim and was not part of this decision before.
 
     A pod created after the gang's request replaces one of its pods, and belongs to the next
-    decision.
+    decision. So does a pod that the gang gate holds.
     """
     state = member.state
     is_taken = state is not None and (
@@ -230,7 +232,7 @@ def _is_newly_included(
         and member.created_at is not None
         and member.created_at > requested_at
     )
-    return not (member.is_terminating or is_taken or is_younger)
+    return not (member.is_terminating or is_taken or is_younger or member.is_gated)
 
 
 def _is_awaited(member: GangMemberState, identity: str) -> bool:

@@ -1,21 +1,16 @@
 # ruff: noqa: N815 - a status's field names are the API's own, so that JSON decodes into them
 # directly
-"""The gang gate: pods of a gang wait for the scheduler until `min-available` of them exist.
+"""The gang gate: which new pods wait, at a scheduling gate, for their gang to be startable.
 
-It replaces PreFilter of document 004, which a stock scheduler does not have: "the total number of
-pods, excluding terminating ones, belonging to the same PodGroup; if the result is less than
-minAvailable, the scheduling process is terminated directly". The webhook adds the gate and the
-operator removes it. This module decides which pods wait and for how long.
+It stands in for PreFilter and Permit of document 004, which a stock scheduler does not have. The
+webhook adds the gate and the operator removes it; `gate_steps` and `gate_queue` decide when.
 
 A gate that is never removed is worse than none. So it is added only if an operator is there to
 remove it and the owner is sure to create the other pods meanwhile. A pod whose gate has no such
 reason, or no longer has one, is released.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from enum import StrEnum
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
@@ -25,12 +20,15 @@ from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec, labels_of, 
 from reprieve_policy.kube.pods import FAILED
 from reprieve_policy.verdict import GateAddition, MetadataChange
 
-from . import membership
+from . import membership, start_requirements
 
-WAITING = "waiting"
-"""The value of the label."""
+WAITING, RELEASED = "waiting", "released"
+"""The values of the label: the gate holds the pod; the gate is removed, and the pod's gang is not
+placed yet. The label goes once the gang is placed."""
 MIN_GANG_SIZE = 2
 """A gang of one does not wait."""
+_UNKNOWN = MIN_GANG_SIZE
+"""The minimum of a PodGroup that is not read yet: its pods may have to wait."""
 
 _PARALLEL = "Parallel"
 
@@ -65,7 +63,9 @@ def _creates_all_at_once(stateful_set: PodController) -> bool:
 
 def may_be_gated(resource: Resource, settings: PolicySettings) -> bool:
     """True if the pod may need the gate; its owner and the operator's liveness then decide."""
-    return settings.gang_gate and resource.kind == "Pod" and _minimum(resource) is not None
+    return (
+        settings.gang_gate and resource.kind == "Pod" and _minimum(resource, _UNKNOWN) is not None
+    )
 
 
 def decide_gate(pod: Resource, facts: Facts) -> tuple[MetadataChange | GateAddition, ...]:
@@ -74,22 +74,26 @@ def decide_gate(pod: Resource, facts: Facts) -> tuple[MetadataChange | GateAddit
         # From the template, or from our own first pass. Without the label, no watch would find the
         # pod.
         return () if GANG_GATE_LABEL in labels_of(pod.metadata) else (_LABEL,)
-    minimum = _minimum(pod) if facts.settings.gang_gate and facts.operator_is_live else None
+    is_on = facts.settings.gang_gate and facts.operator_is_live
+    minimum = _minimum(pod, facts.pod_group_minimum) if is_on else None
     is_reachable = minimum is not None and facts.pods_created_together >= minimum
     return (_LABEL, GateAddition(GANG_GATE)) if is_reachable else ()
 
 
-def _minimum(pod: Resource) -> int | None:
-    """Return how many pods must exist before this one is scheduled; `None`: it does not wait."""
+def _minimum(pod: Resource, of_group: int | None) -> int | None:
+    """Return how many pods must exist before this one is scheduled; `None`: it does not wait.
+
+    `of_group`: what its PodGroup states, if it names one.
+    """
     spec = pod.spec or Spec()
     if spec.nodeName or spec.schedulingGroup is not None or has_gang_gate(spec):
         # The API server refuses a gate together with a node name. The scheduler itself knows the
         # gangs of a schedulingGroup.
         return None
     gang = membership.read(next(pod_views(pod)))
-    if gang is None or gang.min_available is None or gang.min_available < MIN_GANG_SIZE:
-        return None
-    return gang.min_available
+    from_group = of_group if start_requirements.group_name_of(gang) is not None else None
+    minimum = None if gang is None else gang.min_available or from_group
+    return None if minimum is None or minimum < MIN_GANG_SIZE else minimum
 
 
 _LABEL = MetadataChange("labels", GANG_GATE_LABEL, WAITING)
@@ -109,46 +113,3 @@ def counts_towards_minimum(metadata: ObjectMeta, phase: str) -> bool:
     counts.
     """
     return metadata.deletionTimestamp is None and phase != FAILED
-
-
-class GateReleaseReason(StrEnum):
-    """Why pods are released."""
-
-    COMPLETE = "complete"
-    """As many members exist as the gang needs."""
-    TIMED_OUT = "timed-out"
-    NOT_NEEDED = "not-needed"
-    """There is no gang, or the gate is switched off."""
-
-
-@dataclass(frozen=True, slots=True)
-class GatedPod:
-    """A member that the gate holds."""
-
-    created_at: datetime
-    min_available: int | None
-
-
-def decide_release(
-    waiting: Sequence[GatedPod], others: int, settings: PolicySettings, now: datetime
-) -> GateReleaseReason | None:
-    """Return why the waiting members of one gang are released now; `None`: they keep waiting.
-
-    `others` is the number of members that do not wait. If the members state several minimums, the
-    lowest counts, so that no pod waits for more than it stated.
-    """
-    minimums = [0 if pod.min_available is None else pod.min_available for pod in waiting]
-    if not settings.gang_gate or min(minimums) < MIN_GANG_SIZE:
-        return GateReleaseReason.NOT_NEEDED
-    if len(waiting) + others >= min(minimums):
-        return GateReleaseReason.COMPLETE
-    return GateReleaseReason.TIMED_OUT if now >= deadline(waiting, settings) else None
-
-
-def deadline(waiting: Sequence[GatedPod], settings: PolicySettings) -> datetime:
-    """Return when the waiting members are released in any case.
-
-    It counts from the oldest, so that no pod waits longer than the timeout.
-    """
-    oldest = min(pod.created_at for pod in waiting)
-    return oldest + timedelta(seconds=settings.gang_gate_timeout_seconds)

@@ -39,6 +39,7 @@ _OWN_ANNOTATIONS = frozenset(
         # The webhooks write it again, as the PodGroup states it then.
         keys.MIN_MEMBER,
         keys.REQUEUED_FROM,
+        keys.GANG_RELEASED_AT,
         *replacement_annotations.ENVIRONMENT,
     }
 )

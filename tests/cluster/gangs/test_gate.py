@@ -5,104 +5,37 @@ A quota keeps a Job's last pod from being created for as long as a test needs an
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from mainjob.installation import Installation, Nodes
-from realcluster import install
-from realcluster.programs import OPERATOR, WEBHOOKS, Programs
-from reprieve_policy.keys import (
-    GANG_GATE,
-    GANG_GATE_LABEL,
-    KOORDINATOR_GANG,
-    KOORDINATOR_MIN_AVAILABLE,
-)
+from realcluster.programs import OPERATOR
+from reprieve_policy.keys import GANG_GATE_LABEL, KOORDINATOR_GANG, KOORDINATOR_MIN_AVAILABLE
 from reprieve_policy.keys import OLD_MIN_AVAILABLE as MIN_AVAILABLE
 from reprieve_policy.keys import OLD_POD_GROUP as POD_GROUP
-from reprieve_testing.cluster.handle import (
-    LEASE_SECONDS,
-    ClusterHandle,
-    cluster_for_tests,
-    wait_for,
+from reprieve_testing.cluster.gang_gate import (
+    LABELS,
+    OURS,
+    SECONDS,
+    Gated,
+    a_job,
+    a_pod,
+    gate_on,
+    holds_new_pods,
+    installed_in,
+    is_gated,
+    is_held,
+    runs,
+    stop,
 )
+from reprieve_testing.cluster.handle import cluster_for_tests, wait_for
 
 pytestmark = pytest.mark.cluster
 
-SECONDS = 60.0
-OURS = {"name": GANG_GATE}
 FOREIGN = {"name": "example.com/hold"}
-LABELS = {POD_GROUP: "train", MIN_AVAILABLE: "4"}
-
-
-@dataclass(frozen=True)
-class Gated:
-    """One namespace of a cluster in which both programs run and the gate is switched on."""
-
-    cluster: ClusterHandle
-    installation: Installation
-    namespace: str
-
-    def create(self, document: Any, *words: str) -> Any:
-        output = self.cluster.kubectl.read(
-            "create",
-            "-n",
-            self.namespace,
-            "-f",
-            "-",
-            "-o",
-            "json",
-            *words,
-            stdin=json.dumps(document),
-        )
-        return json.loads(output)
-
-    def pods(self, selector: str = "") -> list[Any]:
-        words = ("-l", selector) if selector else ()
-        return list(self.cluster.kubectl.get("pods", "-n", self.namespace, *words)["items"])
-
-    def wait_pods(
-        self, what: str, number: int, holds: Callable[[Any], bool], selector: str = ""
-    ) -> list[Any]:
-        """Wait until exactly `number` pods exist and each `holds`; return them."""
-
-        def look() -> list[Any] | None:
-            found = self.pods(selector)
-            return found if len(found) == number and all(holds(pod) for pod in found) else None
-
-        try:
-            return wait_for(f"{number} pods are {what}", look, SECONDS)
-        except AssertionError as late:
-            late.add_note(json.dumps(self.pods(selector), indent=1))
-            raise
-
-    def allow_pods(self, number: int) -> None:
-        """Let the namespace have so many pods, and wait until that is in force."""
-        metadata = {"name": "pods", "namespace": self.namespace}
-        self.cluster.kubectl.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "ResourceQuota",
-                "metadata": metadata,
-                "spec": {"hard": {"pods": str(number)}},
-            }
-        )
-        wait_for("the quota is in force", lambda: self._quota() == str(number), SECONDS)
-
-    def events(self) -> list[str]:
-        items = self.cluster.kubectl.get("events.v1.events.k8s.io", "-n", self.namespace)["items"]
-        return [
-            item["reason"]
-            for item in items
-            if item["reportingController"] == "reprieve.dev/operator"
-        ]
-
-    def _quota(self) -> str:
-        found = self.cluster.kubectl.get("resourcequota", "pods", "-n", self.namespace)
-        return str(found.get("status", {}).get("hard", {}).get("pods"))
 
 
 @pytest.fixture(scope="module")
@@ -111,44 +44,10 @@ def installed() -> Iterator[Gated]:
         yield from installed_in(handle)
 
 
-def installed_in(handle: ClusterHandle) -> Iterator[Gated]:
-    there = Installation.for_cluster(handle.cluster, Nodes.LOCAL, lease_seconds=LEASE_SECONDS)
-    try:
-        stop(there.programs)
-        install.install(there.kubectl, install.LOCAL, handle.cluster.port("webhooks"))
-        yield Gated(handle, there, "default")
-    finally:
-        stop(there.programs)
-
-
-def stop(programs: Programs) -> None:
-    for name in (WEBHOOKS, OPERATOR):
-        programs.stop(name)
-
-
 @pytest.fixture
 def gated(installed: Gated) -> Iterator[Gated]:
-    installed.cluster.set_policy(gangGate="true")
-    for name in (WEBHOOKS, OPERATOR):
-        installed.installation.start(name)
-    wait_for("new pods are held", lambda: holds_new_pods(installed), SECONDS)
-    with installed.cluster.namespace("gate") as namespace:
-        yield replace(installed, namespace=namespace)
-
-
-def a_job(
-    name: str = "train", pods: int = 4, gates: Any = (), annotations: Any = None, **labels: str
-) -> Any:
-    template = {
-        "metadata": {"labels": labels or LABELS, "annotations": annotations or {}},
-        "spec": {
-            "restartPolicy": "Never",
-            "schedulingGates": list(gates),
-            "containers": [{"name": "main", "image": "none"}],
-        },
-    }
-    spec = {"parallelism": pods, "completions": pods, "template": template}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+    with gate_on(installed) as made:
+        yield made
 
 
 def a_stateful_set(policy: str) -> Any:
@@ -169,28 +68,6 @@ def a_stateful_set(policy: str) -> Any:
         "metadata": {"name": "set"},
         "spec": spec,
     }
-
-
-def a_pod(name: str, gates: Any = (), owner: Any = None, **labels: str) -> Any:
-    metadata = {"name": name, "labels": labels}
-    if owner is not None:
-        reference = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
-        metadata["ownerReferences"] = [
-            reference | {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
-        ]
-    spec = {"schedulingGates": list(gates), "containers": [{"name": "main", "image": "none"}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def holds_new_pods(gated: Gated) -> bool:
-    """Say whether a gang's pod would be held: by a dry run in a namespace without a quota."""
-    there = replace(gated, namespace="default")
-    job = gated.cluster.kubectl.find("job", "idle", "-n", there.namespace)
-    if job is None:
-        idle = a_job("idle")
-        idle["spec"]["suspend"] = True
-        job = there.create(idle)
-    return is_gated(there.create(a_pod("tried", owner=job, **LABELS), "--dry-run=server"))
 
 
 @contextmanager
@@ -233,28 +110,6 @@ def pod_cannot_be_changed(gated: Gated, pod: str) -> Iterator[None]:
     finally:
         for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
             kubectl.read("delete", kind, name["name"])
-
-
-def is_gated(pod: Any) -> bool:
-    return OURS in pod["spec"].get("schedulingGates", [])
-
-
-def is_held(pod: Any) -> bool:
-    """As `kubectl get pods` shows it: the scheduler has seen it and leaves it alone."""
-    reasons = {found["type"]: found.get("reason") for found in pod["status"].get("conditions", [])}
-    return (
-        is_gated(pod)
-        and pod["metadata"]["labels"].get(GANG_GATE_LABEL) == "waiting"
-        and reasons.get("PodScheduled") == "SchedulingGated"
-    )
-
-
-def runs(pod: Any) -> bool:
-    """On a node where the stock scheduler put it, with no trace of the gate."""
-    is_free = (
-        "schedulingGates" not in pod["spec"] and GANG_GATE_LABEL not in pod["metadata"]["labels"]
-    )
-    return is_free and pod["status"]["phase"] == "Running"
 
 
 def scheduled_at(pod: Any) -> str:
@@ -307,15 +162,18 @@ def test_a_member_that_is_recreated_later_does_not_wait_for_four_more(gated: Gat
     assert first not in {pod["metadata"]["name"] for pod in pods}
 
 
-def test_an_incomplete_gang_is_released_at_its_timeout(gated: Gated) -> None:
+def test_an_incomplete_gang_waits_on_at_its_timeout(gated: Gated) -> None:
     gated.cluster.set_policy(gangGate="true", gangGateTimeout="3s")
     gated.allow_pods(3)
     gated.create(a_job())
-    gated.wait_pods("running", 3, runs)
+    gated.wait_pods("held", 3, is_held)
     wait_for("Event", lambda: "GangIncomplete" in gated.events(), SECONDS)
     metrics = gated.installation.programs.read(OPERATOR, "/metrics")
-    assert 'reprieve_gang_gate_releases_total{reason="timed-out"}' in metrics
-    assert "\nreprieve_gang_gated_pods 0.0\n" in metrics
+    assert 'reprieve_gang_gate_failures_total{reason="incomplete"}' in metrics
+    assert "\nreprieve_gang_gated_pods 3.0\n" in metrics
+    gated.wait_pods("held", 3, is_held)
+    gated.allow_pods(4)
+    gated.wait_pods("running", 4, runs)
 
 
 def test_a_gate_that_is_switched_off_holds_no_pod(gated: Gated) -> None:
@@ -334,7 +192,7 @@ def test_without_an_operator_no_new_pod_waits_and_the_next_operator_releases_wai
     gated.wait_pods("held", 3, is_held)
 
     gated.installation.programs.stop(OPERATOR, kill=True)
-    wait_for("the Lease is stale", lambda: not holds_new_pods(gated), SECONDS)
+    wait_for("no operator took over", lambda: not holds_new_pods(gated), SECONDS)
     gated.allow_pods(8)
     gated.create(a_job("later", **LABELS | {POD_GROUP: "later"}))
     gated.wait_pods("running", 4, runs, f"{POD_GROUP}=later")
@@ -401,19 +259,25 @@ def test_a_pod_that_cannot_be_changed_delays_no_other_and_is_retried(
         gated.wait_pods(
             "running, but for the one",
             3,
-            lambda pod: runs(pod) or pod["metadata"]["name"] == "set-0",
+            lambda pod: pod["status"]["phase"] == "Running" or pod["metadata"]["name"] == "set-0",
         )
         wait_for("Event", lambda: "GangReleased" in gated.events(), SECONDS)
         assert is_gated(gated.cluster.pod(gated.namespace, "set-0"))
     gated.wait_pods("running", 3, runs)
 
 
-def test_foreign_scheduling_gates_are_not_removed(gated: Gated) -> None:
+def test_a_gang_waits_until_the_gates_of_others_are_gone(gated: Gated) -> None:
     gated.create(a_job(gates=[FOREIGN]))
     pods = gated.wait_pods(
-        "held by the other gate", 4, lambda pod: pod["spec"]["schedulingGates"] == [FOREIGN]
+        "held by both gates", 4, lambda pod: pod["spec"]["schedulingGates"] == [FOREIGN, OURS]
     )
-    assert all(GANG_GATE_LABEL not in pod["metadata"]["labels"] for pod in pods)
+    for pod in pods:
+        without = json.dumps({"spec": {"schedulingGates": [OURS]}})
+        name = pod["metadata"]["name"]
+        gated.cluster.kubectl.read(
+            "patch", "pod", name, "-n", gated.namespace, "--type=merge", "-p", without
+        )
+    gated.wait_pods("running", 4, runs)
 
 
 def test_the_gate_of_a_pod_without_a_gang_is_removed(gated: Gated) -> None:

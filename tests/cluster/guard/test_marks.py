@@ -435,3 +435,30 @@ def test_a_binding_copies_neither_mark_nor_state_to_the_pod(
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/binding"
     done = users.owner.run("create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
     assert refused(done, "a binding may not carry a soft-eviction mark or its state"), done.output
+
+
+RELEASES = {
+    "the label": ("labels", keys.GANG_GATE_LABEL, "released"),
+    "the time": ("annotations", keys.GANG_RELEASED_AT, "2026-11-21T12:00:00Z"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["pod", "status"])
+@pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
+def test_only_reprieve_says_that_a_gang_was_released(
+    users: UsersByRight, pod: str, release: tuple[str, str, str], way: str
+) -> None:
+    refused = users.owner.patch(pod, metadata(*release), way)
+    assert refused.status != 0
+    assert "a release is written by Reprieve only" in refused.output
+    assert users.operator.patch(pod, metadata(*release), way).status == 0
+    removed = users.owner.patch(pod, metadata(*release[:2], None), way)
+    assert removed.status == 0, "as a user may remove the gate"
+
+
+def test_no_pod_is_created_as_released(users: UsersByRight) -> None:
+    part, key, value = RELEASES["the label"]
+    created = users.owner.run(
+        "create", "--dry-run=server", "-f", "-", stdin=a_pod("", **{part: {key: value}})
+    )
+    assert "a release is written by Reprieve only" in created.output

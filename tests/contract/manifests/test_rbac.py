@@ -49,6 +49,8 @@ CALLS = {
         *everywhere("scheduling.x-k8s.io/podgroups", "get"),
         *everywhere("scheduling.sigs.k8s.io/podgroups", "get"),
         *at_home("coordination.k8s.io/leases", "list watch", WEBHOOKS.operator_lease),
+        # gate_facts.py
+        *everywhere("scheduling.x-k8s.io/podgroups", "get"),
         # facts: quotas.py, access_review.py
         *everywhere("scheduling.sigs.k8s.io/elasticquotas", "list watch"),
         *everywhere("authorization.k8s.io/subjectaccessreviews", "create"),
@@ -96,6 +98,10 @@ CALLS = {
         *everywhere("scheduling.k8s.io/priorityclasses", "list"),
         *everywhere("scheduling.k8s.io/podgroups", "get list"),
         *everywhere("scheduling.k8s.io/podgroups/status", "patch"),
+        # gangs: room_watch.py, coscheduling_groups.py
+        *everywhere("nodes", "list watch"),
+        *everywhere("scheduling.k8s.io/priorityclasses", "watch"),
+        *everywhere("scheduling.x-k8s.io/podgroups", "list watch"),
         # cluster/event_recorder.py
         *everywhere("events.k8s.io/events", "create"),
         *at_home("configmaps", "list watch", "reprieve-policy"),

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
@@ -29,6 +29,11 @@ class StubToken:
     audiences: list[str]
     username: str
     extra: dict[str, list[str]] = field(default_factory=dict)
+
+
+class _Watch(NamedTuple):
+    path: str
+    selector: str
 
 
 @dataclass
@@ -53,6 +58,10 @@ class StubApi:
     """Path and body of each."""
     refuses: dict[str, int] = field(default_factory=dict)
     """The status with which a patch of a path is refused; 0 hangs up."""
+    deletions: list[tuple[str, Any]] = field(default_factory=list)
+    """Path and options of each."""
+    applies_selectors: bool = False
+    """A label selector that is only a key selects the objects with that label."""
     is_failing: bool = False
     is_logged_out: bool = False
     """The credentials of the client have expired."""
@@ -62,12 +71,13 @@ class StubApi:
     """The resourceVersion of each watch."""
     exec: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] | None = None
     """The handler of `pods/exec`."""
-    _watches: dict[asyncio.Queue[bytes | None], str] = field(default_factory=dict)
+    _watches: dict[asyncio.Queue[bytes | None], _Watch] = field(default_factory=dict)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if self.exec is not None and request.path.endswith("/exec"):
             return await self.exec(request)
-        return await (self._patch if request.method == "PATCH" else self.answer)(request)
+        handlers = {"PATCH": self._patch, "DELETE": self._delete}
+        return await handlers.get(request.method, self.answer)(request)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
@@ -95,7 +105,9 @@ class StubApi:
             missing = {"code": 404, "reason": "NotFound", "message": f"no {name}"}
             return web.json_response(found or missing, status=200 if found else 404)
         await self.lists_released.wait()
-        items = list(self.collections.get(path, {}).values())
+        selector = request.query.get("labelSelector", "")
+        stored = self.collections.get(path, {}).values()
+        items = [each for each in stored if self._selects(selector, each)]
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
 
     def _fail(self) -> web.Response:
@@ -112,6 +124,15 @@ class StubApi:
         return web.json_response(
             {"metadata": {}} if status == 200 else refused, status=status or 502
         )
+
+    async def _delete(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.deletions.append((request.path, await request.json()))
+        return await self.answer(request)
+
+    def _selects(self, selector: str, document: Any) -> bool:
+        if not self.applies_selectors or not selector or "=" in selector:
+            return True
+        return selector in document["metadata"].get("labels", {})
 
     async def _review_access(self, request: web.BaseRequest) -> web.Response:
         document = await request.json()
@@ -148,9 +169,9 @@ class StubApi:
     def send(self, kind: str, document: Any, only: str = "") -> None:
         """Send an event to every watch, or to those of one path."""
         line = json.dumps({"type": kind, "object": document}).encode() + b"\n"
-        for watch, path in self._watches.items():
-            if only in ("", path):
-                watch.put_nowait(line)
+        for queue, watch in self._watches.items():
+            if only in ("", watch.path) and self._selects(watch.selector, document):
+                queue.put_nowait(line)
 
     def end_watches(self) -> None:
         for watch in self._watches:
@@ -168,7 +189,7 @@ class StubApi:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         lines: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._watches[lines] = request.path
+        self._watches[lines] = _Watch(request.path, request.query.get("labelSelector", ""))
         try:
             while line := await lines.get():
                 await response.write(line)

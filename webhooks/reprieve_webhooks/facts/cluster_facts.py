@@ -118,7 +118,7 @@ class ClusterFacts:
         policy = self._watched_policy(request, resource)
         unknown = self._priority_classes.unknown_names(resource)
         settings = self._policy.current
-        operator_is_live = self._gate.has_leader
+        operator_is_live = self._gate.holds_pods
         is_new = request.operation == "CREATE"
         may_be_gated = operator_is_live and gate.may_be_gated(resource, settings)
         facts = Facts(
@@ -139,6 +139,9 @@ class ClusterFacts:
             )
             if may_be_gated
             else SINGLE_POD,
+            pod_group_minimum=await self._gate.read_group_minimum(resource, request.namespace)
+            if may_be_gated
+            else None,
             quotas=self._quotas.quotas,
             checkpoint_service=self._checkpoint_service(),
             workload_annotations=await self._workload_annotations(resource, request.namespace)

@@ -10,9 +10,10 @@ import logging
 import time
 from collections.abc import Callable
 
-from reprieve_policy.gangs import gate
+from reprieve_policy.gangs import gate, membership, start_requirements
 from reprieve_policy.kube import owners
-from reprieve_policy.kube.objects import Resource, controller_of
+from reprieve_policy.kube.coscheduling_groups import CoschedulingGroup
+from reprieve_policy.kube.objects import Resource, controller_of, pod_views
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Key, Reflector
@@ -36,6 +37,7 @@ class OperatorLiveness:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._spec: LeaseSpec | None = None
+        self._may_fail_over = False
         self._expires_at = monotonic()
 
     def observe(self, lease: Lease) -> None:
@@ -43,7 +45,9 @@ class OperatorLiveness:
         before, self._spec = self._spec, lease.spec
         if not lease.spec.holderIdentity:
             self._expire()
+            self._may_fail_over = False
         elif before is not None and lease.spec.renewTime != before.renewTime:
+            self._may_fail_over = True
             self._expires_at = self._monotonic() + min(
                 lease.spec.leaseDurationSeconds or 0, _MAX_LEASE_SECONDS
             )
@@ -51,11 +55,17 @@ class OperatorLiveness:
     def observe_deletion(self, _: Key) -> None:
         """Process the deletion of the Lease."""
         self._expire()
+        self._may_fail_over = False
 
     @property
     def has_leader(self) -> bool:
         """True while an operator holds the Lease and renews it in time."""
         return self._monotonic() < self._expires_at
+
+    @property
+    def may_fail_over(self) -> bool:
+        """True once an operator was observed that led, unless it has given up the Lease itself."""
+        return self._may_fail_over
 
     @property
     def seconds_without_leader(self) -> float:
@@ -84,6 +94,9 @@ class GateFacts:
         self._owner_getter = CachedGetter(
             api, gate.PodController, timeout_seconds=lookup_timeout_seconds
         )
+        self._group_getter = CachedGetter(
+            api, CoschedulingGroup, timeout_seconds=lookup_timeout_seconds
+        )
         # A StatefulSet's status announces a rollout before the first pod of it is made. With a
         # cached status, that pod would wait for others that are made only once it runs.
         self._stateful_set_getter = CachedGetter(
@@ -99,6 +112,29 @@ class GateFacts:
     def has_lost_leader(self) -> bool:
         """True once no operator has led for a minute: longer than a failover takes."""
         return self._liveness.seconds_without_leader >= _FAILOVER_SECONDS
+
+    @property
+    def holds_pods(self) -> bool:
+        """True while an operator leads, and for a minute after one was killed: new pods may wait.
+
+        Without the latter, the pods of a gang that is created while a leader is replaced would be
+        scheduled one by one, beside a gang that was released.
+        """
+        return self._liveness.may_fail_over and not self.has_lost_leader
+
+    async def read_group_minimum(self, pod: Resource, namespace: str) -> int | None:
+        """Return `minMember` of the PodGroup that a pod names, where it is served."""
+        gang = membership.read(next(pod_views(pod)))
+        name = start_requirements.group_name_of(gang)
+        if name is None:
+            return None
+        try:
+            found = await self._group_getter.find("podgroups.scheduling.x-k8s.io", name, namespace)
+        except ApiError as error:
+            extra = {"error": str(error)}
+            _LOG.warning("could not read a PodGroup; its pods do not wait for it", extra=extra)
+            return None
+        return None if found is None else start_requirements.read(found).minimum
 
     async def count_created_together(self, pod: Resource, namespace: str) -> int:
         """Return how many pods the owner of `pod` creates without waiting for one to run."""

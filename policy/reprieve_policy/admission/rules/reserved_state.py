@@ -1,10 +1,10 @@
 """The state that Reprieve writes on a victim is in no template, and in no manifest of a pod.
 
 Checked: no template has `reprieve.dev/eviction`, `reprieve.dev/preemptor`,
-`reprieve.dev/refused-since`, `reprieve.dev/checkpoint-request`, `reprieve.dev/eviction-request` or
-the finalizer `reprieve.dev/cleanup`. Offline, no pod has one of them, nor another value of
-`reprieve.dev/soft-eviction` than `requested`. No pod ever gets a value there that Reprieve does not
-write either, such as `true`.
+`reprieve.dev/refused-since`, `reprieve.dev/checkpoint-request`, `reprieve.dev/eviction-request`,
+`reprieve.dev/gang-released-at` or the finalizer `reprieve.dev/cleanup`. Offline, no pod has one of
+them, nor another value of `reprieve.dev/soft-eviction` than `requested`. No pod ever gets a value
+there that Reprieve does not write either, such as `true`.
 
 Why: a policy in the API server (the base) lets only Reprieve write this state. It would refuse
 every pod of such a template, long after the template was accepted. For live pods that policy
@@ -23,6 +23,7 @@ from reprieve_policy.keys import (
     CLEANUP_FINALIZER,
     EVICTION,
     EVICTION_REQUEST,
+    GANG_RELEASED_AT,
     PREEMPTOR,
     REFUSED_SINCE,
     SOFT_EVICTION,
@@ -40,7 +41,14 @@ from reprieve_policy.verdict import (
     unsupported,
 )
 
-ANNOTATIONS = (EVICTION, PREEMPTOR, REFUSED_SINCE, CHECKPOINT_REQUEST, EVICTION_REQUEST)
+ANNOTATIONS = (
+    EVICTION,
+    PREEMPTOR,
+    REFUSED_SINCE,
+    CHECKPOINT_REQUEST,
+    EVICTION_REQUEST,
+    GANG_RELEASED_AT,
+)
 _VALUES = frozenset({*REQUESTING_VALUES, MARKED, *Phase})
 """The values of our label that mean something."""
 _WRITTEN_BY_REPRIEVE = "written by Reprieve only"

@@ -63,8 +63,8 @@ class GangPlanner:
         ]
         self._rankings: dict[int, tuple[VictimRanking, Sequence[tuple[SortKey, str]]]] = {}
 
-    def plan(self, node: str, selection: Selection) -> PreemptionPlan | None:
-        """Return a plan that starts with these victims on that node.
+    def plan(self, node: str, selection: Selection | DryRunStatus) -> PreemptionPlan | None:
+        """Return a plan that starts with these victims on that node, or with the room there.
 
         `None` if the rest of the gang cannot be placed.
         """
@@ -84,7 +84,8 @@ class GangPlanner:
             ):
                 return None
         draft.drop_unneeded()
-        return draft.plan(node, selection.violations)
+        violations = selection.violations if isinstance(selection, Selection) else 0
+        return draft.plan(node, violations)
 
     def _place(self, demand: PodDemand, index: int, draft: "_PlanDraft") -> bool:
         ranking, ranked = self._rank_nodes(index)

@@ -15,18 +15,22 @@ from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallLimiter
 from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import LeaderElection, NotLeading
-from reprieve_operator.cluster.policies import PolicySource
+from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
-from reprieve_operator.gangs import gate_controller
+from reprieve_operator.gangs import gang_counts, gate_controller
 from reprieve_operator.gangs.gate_controller import GateController
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy import keys
+from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_testing.objects.builders import NOW
+from reprieve_policy.kube.values import timestamp
+from reprieve_testing.objects.builders import NOW, after
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
-ALL, TEAM = "/api/v1/pods", "/api/v1/namespaces/team/pods"
+ALL, TEAM, NODES = "/api/v1/pods", "/api/v1/namespaces/team/pods", "/api/v1/nodes"
 RECOUNT_SECONDS = 30.0
+RELEASED = {keys.GANG_GATE_LABEL: "released"}
+NO_LABEL = {keys.GANG_GATE_LABEL: None}
 
 
 @dataclass
@@ -44,12 +48,14 @@ class Time:
 
 @dataclass
 class EventReasons:
-    """Collects the reasons of Events."""
+    """Collects the reasons of Events, and their notes."""
 
     reasons: list[str] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
 
     def event(self, regarding: object, reason: str, note: str) -> None:  # noqa: ARG002
         self.reasons.append(reason)
+        self.notes[reason] = note
 
 
 @dataclass
@@ -68,6 +74,17 @@ class Policy:
     """The current policy."""
 
     current: PolicySettings = field(default_factory=lambda: PolicySettings(gang_gate=True))
+    warnings: list[str] = field(default_factory=list)
+
+    def record_warning(self, reason: str, note: str) -> None:  # noqa: ARG002
+        self.warnings.append(reason)
+
+
+class NoNamespaces:
+    """No Namespace has a policy of its own."""
+
+    def get(self, name: str | None) -> NamespacePolicy:  # noqa: ARG002
+        return NamespacePolicy()
 
 
 @dataclass
@@ -80,6 +97,37 @@ class Running:
     leadership: Leadership
     metrics: OperatorMetrics
     controller: GateController
+    policy: Policy
+
+    def add(self, *pods: Any) -> None:
+        """Create pods, or change them, and send them on the watches."""
+        self.stub.collections[TEAM] |= {pod["metadata"]["name"]: pod for pod in pods}
+        self.stub.collections[ALL] |= {pod["metadata"]["name"]: pod for pod in pods}
+        self.show(*pods)
+
+    def remove(self, *pods: Any) -> None:
+        """Delete pods."""
+        for pod in pods:
+            self.stub.collections[TEAM].pop(pod["metadata"]["name"], None)
+            self.stub.collections[ALL].pop(pod["metadata"]["name"], None)
+            self.stub.send("DELETED", pod, ALL)
+
+    def set_room(self, pods: int) -> None:
+        """Give the node room for so many pods."""
+        node = self.stub.collections[NODES]["n"] = a_node(pods)
+        self.stub.send("MODIFIED", node, NODES)
+
+    def released(self, names: str) -> list[str]:
+        """Return which of these pods, with names of one letter, were released, in their order."""
+        bodies = [(path.rpartition("/")[2], body) for path, body in self.stub.patches]
+        return [
+            name
+            for name, body in bodies
+            if name in names and body["metadata"].get("labels", {}) == RELEASED
+        ]
+
+    def deleted(self) -> list[str]:
+        return sorted(path.rpartition("/")[2] for path, _ in self.stub.deletions)
 
     def show(self, *pods: Any) -> None:
         """Send pods on the watch."""
@@ -98,7 +146,8 @@ class Running:
 
     async def has_reconciled(self) -> None:
         """Wait until all events so far are processed: a pod without a gang is released at once."""
-        name = f"witness-{sum(self.stub.calls.values())}"
+        # A name of its own each time: an earlier one has been released already.
+        name = f"witness-{len(self.stub.patches)}"
         witness = self.stub.collections[TEAM][name] = a_pod(
             name, labels={keys.GANG_GATE_LABEL: "waiting"}
         )
@@ -109,9 +158,15 @@ class Running:
 
 
 @asynccontextmanager
-async def running_controller(directory: Path, *pods: Any) -> AsyncIterator[Running]:
+async def running_controller(
+    directory: Path, *pods: Any, room: int = 110, barred: tuple[str, ...] = (), **collections: Any
+) -> AsyncIterator[Running]:
+    """Run the controller in a cluster of one node with room for so many pods."""
     by_name = {pod["metadata"]["name"]: pod for pod in pods}
-    async with stub_api(directory, collections={ALL: by_name, TEAM: dict(by_name)}) as (stub, api):
+    known = {ALL: by_name, TEAM: dict(by_name), NODES: {"n": a_node(room)}, **collections}
+    async with stub_api(directory, collections=known, applies_selectors=True) as (stub, api):
+        stub.barred |= set(barred)
+        policy = Policy()
         time, events, leadership, metrics = Time(), EventReasons(), Leadership(), OperatorMetrics()
         effects = Writes(
             api, CallLimiter(32), cast("LeaderElection", leadership), metrics, time.clock()
@@ -119,7 +174,8 @@ async def running_controller(directory: Path, *pods: Any) -> AsyncIterator[Runni
         controller = GateController(
             api,
             effects,
-            cast("PolicySource", Policy()),
+            cast("PolicySource", policy),
+            cast("NamespacePolicies", NoNamespaces()),
             cast("EventRecorder", events),
             metrics,
             time.clock(),
@@ -128,8 +184,8 @@ async def running_controller(directory: Path, *pods: Any) -> AsyncIterator[Runni
         stub.lists_released.set()
         running = asyncio.create_task(controller.run())
         try:
-            made = Running(stub, time, events, leadership, metrics, controller)
-            await made.until(lambda: stub.open_watches == 1)
+            made = Running(stub, time, events, leadership, metrics, controller, policy)
+            await made.until(lambda: stub.open_watches >= 2)
             await made.has_reconciled()
             yield made
         finally:
@@ -138,39 +194,67 @@ async def running_controller(directory: Path, *pods: Any) -> AsyncIterator[Runni
                 await running
 
 
+def a_node(pods: int) -> Any:
+    return {"metadata": {"name": "n"}, "status": {"allocatable": {"pods": str(pods)}}}
+
+
 def a_pod(
     name: str,
     *,
     labels: dict[str, str],
     gates: tuple[str, ...] = (keys.GANG_GATE,),
     version: str = "1",
+    **metadata: Any,
 ) -> Any:
-    metadata = {
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "train",
+        "uid": "j",
+        "controller": True,
+    }
+    told = {
         "name": name,
         "namespace": "team",
         "uid": f"of-{name}",
         "resourceVersion": version,
         "labels": labels,
+        "creationTimestamp": "2026-11-21T12:00:00Z",
+        "ownerReferences": [owner],
     }
-    metadata["creationTimestamp"] = "2026-11-21T12:00:00Z"
-    return {"metadata": metadata, "spec": {"schedulingGates": [{"name": gate} for gate in gates]}}
+    spec = {"schedulingGates": [{"name": gate} for gate in gates]}
+    return {"metadata": told | metadata, "spec": spec}
 
 
-def members(*names: str, of: int = 4, version: str = "1") -> list[Any]:
+def members(
+    names: str, *, of: int = 4, version: str = "1", gang: str = "train", **metadata: Any
+) -> list[Any]:
+    """Return pods with names of one letter, which the gate holds."""
     labels = {
-        keys.OLD_POD_GROUP: "train",
+        keys.OLD_POD_GROUP: gang,
         keys.OLD_MIN_AVAILABLE: str(of),
         keys.GANG_GATE_LABEL: "waiting",
     }
-    return [a_pod(name, labels=labels, version=version) for name in names]
+    return [a_pod(name, labels=dict(labels), version=version, **metadata) for name in names]
+
+
+def released(
+    names: str, *, seconds: float = 0, node: str = "", version: str = "2", **fields: Any
+) -> list[Any]:
+    """Return the same pods as an operator released them, and where the scheduler put them."""
+    pods = members(names, version=version, **fields)
+    for pod in pods:
+        pod["metadata"]["labels"] |= RELEASED
+        at = timestamp.render(after(seconds))
+        pod["metadata"]["annotations"] = {keys.GANG_RELEASED_AT: at}
+        pod["spec"] = {"nodeName": node} if node else {}
+    return pods
 
 
 async def test_a_gang_that_is_complete_costs_one_patch_a_pod_and_no_list(tmp_path: Path):
     async with running_controller(tmp_path) as running:
-        running.stub.collections[TEAM] |= {
-            pod["metadata"]["name"]: pod for pod in members("a", "b", "c", "d")
-        }
-        running.show(*members("a", "b", "c", "d"))
+        running.stub.collections[TEAM] |= {pod["metadata"]["name"]: pod for pod in members("abcd")}
+        running.show(*members("abcd"))
         await running.until(lambda: running.events.reasons == ["GangReleased"])
         # The watch has not shown yet that they are released.
         await running.has_reconciled()
@@ -180,7 +264,7 @@ async def test_a_gang_that_is_complete_costs_one_patch_a_pod_and_no_list(tmp_pat
 
 
 async def test_an_incomplete_gang_is_listed_after_a_delay_and_then_periodically(tmp_path: Path):
-    waiting_pods = members("a", "b")
+    waiting_pods = members("ab")
     async with running_controller(tmp_path, *waiting_pods) as running:
         await running.has_reconciled()
         assert running.stub.calls[TEAM] == 0
@@ -219,14 +303,14 @@ async def test_many_incomplete_gangs_of_one_namespace_are_counted_a_few_at_a_tim
         await running.until(lambda: running.stub.calls[TEAM] >= len(waiting_pods))
         await running.has_reconciled()
 
-        assert max(lists_in_a_pass) == gate_controller.MAX_COUNTS_PER_NAMESPACE
+        assert max(lists_in_a_pass) == gang_counts.MAX_COUNTS_PER_NAMESPACE
         assert sum(lists_in_a_pass) == len(waiting_pods)
 
 
 async def test_running_members_count_though_the_watch_does_not_select_them(tmp_path: Path):
     waiting_pods = members("a")
     async with running_controller(tmp_path, *waiting_pods) as running:
-        for pod in members("b", "c", "d"):
+        for pod in members("bcd"):
             pod["spec"]["schedulingGates"] = []
             running.stub.collections[TEAM][pod["metadata"]["name"]] = pod
         running.pass_time(1.1, *waiting_pods)
@@ -236,7 +320,7 @@ async def test_running_members_count_though_the_watch_does_not_select_them(tmp_p
 
 
 async def test_a_pod_that_is_listed_before_its_watch_event_counts_once(tmp_path: Path):
-    waiting_pods, late = members("a", "b"), members("c")
+    waiting_pods, late = members("ab"), members("c")
     async with running_controller(tmp_path, *waiting_pods) as running:
         running.stub.collections[TEAM]["c"] = late[0]
         running.pass_time(1.1, *waiting_pods)
@@ -249,7 +333,7 @@ async def test_a_pod_that_is_listed_before_its_watch_event_counts_once(tmp_path:
 
 
 async def test_members_of_another_group_in_the_same_list_do_not_count(tmp_path: Path):
-    waiting_pods = members("a", "b", "c")
+    waiting_pods = members("abc")
     async with running_controller(tmp_path, *waiting_pods) as running:
         other = members("d")[0]
         other["metadata"]["labels"][keys.OLD_POD_GROUP] = "serve"
@@ -261,34 +345,37 @@ async def test_members_of_another_group_in_the_same_list_do_not_count(tmp_path: 
         assert [running.patches(name) for name in "abc"] == [0, 0, 0]
 
 
-async def test_at_the_timeout_all_pods_are_released_even_if_members_cannot_be_listed(
+async def test_an_incomplete_gang_waits_on_at_its_timeout_and_that_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    waiting_pods = members("a", "b")
+    waiting_pods = members("ab")
     async with running_controller(tmp_path, *waiting_pods) as running:
         running.stub.is_failing = True
         running.pass_time(1.1, *waiting_pods)
         await running.until(lambda: running.stub.calls[TEAM] == 1)
         running.stub.is_failing = False
-        running.pass_time(600, *waiting_pods)
-        await running.until(lambda: running.events.reasons == ["GangIncomplete"])
+        for _ in range(3):
+            running.pass_time(600, *waiting_pods)
+            await running.has_reconciled()
 
         messages = {record.message for record in caplog.records}
         assert "could not list the members of a gang" in messages
         assert "gate controller failed; restarting" not in messages, "other gangs are not affected"
-        assert [running.patches(name) for name in "ab"] == [1, 1]
+        assert running.events.reasons == ["GangIncomplete"]
+        assert running.metrics.gang_failures.labels("incomplete")._value.get() == 1
+        assert running.released("ab") == []
 
 
 async def test_a_pod_that_changed_is_released_in_its_new_version(tmp_path: Path):
     async with running_controller(tmp_path) as running:
         # Patches answer 404: as if the pods had been deleted and created again.
         running.stub.refuses = {f"{TEAM}/{name}": 404 for name in "ab"}
-        running.show(*members("a", of=2), *members("b", of=2))
+        running.show(*members("ab", of=2))
         await running.until(lambda: running.patches("a") == running.patches("b") == 1)
         assert running.events.reasons == []
         running.stub.refuses = {}
         running.stub.collections[TEAM] |= {"a": members("a", of=2)[0], "b": members("b", of=2)[0]}
-        running.show(*members("a", "b", of=2, version="2"))
+        running.show(*members("ab", of=2, version="2"))
         await running.until(lambda: running.events.reasons == ["GangReleased"])
 
 
@@ -299,10 +386,7 @@ async def test_a_replica_that_does_not_lead_releases_no_pods_and_keeps_running(
     monkeypatch.setattr(gate_controller, "RETRY_SECONDS", 0.1)
     async with running_controller(tmp_path) as running:
         running.leadership.is_leading = False
-        running.stub.collections[TEAM] |= {
-            pod["metadata"]["name"]: pod for pod in members("a", "b", of=2)
-        }
-        running.show(*members("a", "b", of=2))
+        running.add(*members("ab", of=2))
         await running.until(lambda: "not the leader: no pods are released" in caplog.messages)
         assert [running.patches(name) for name in "ab"] == [0, 0]
         running.leadership.is_leading = True
@@ -310,7 +394,213 @@ async def test_a_replica_that_does_not_lead_releases_no_pods_and_keeps_running(
 
 
 async def test_the_gated_pods_are_counted_for_a_metric(tmp_path: Path):
-    async with running_controller(tmp_path, *members("a", "b")) as running:
+    async with running_controller(tmp_path, *members("ab")) as running:
         assert running.controller.count_gated() == 2
         running.stub.send("DELETED", members("a")[0], ALL)
         await running.until(lambda: running.controller.count_gated() == 1)
+
+
+async def test_released_pods_show_it_until_their_gang_is_placed(tmp_path: Path):
+    async with running_controller(tmp_path) as running:
+        running.add(*members("ab", of=2))
+        await running.until(lambda: running.released("ab") == ["a", "b"])
+        body = running.stub.patches[-1][1]
+        assert body["metadata"]["annotations"] == {keys.GANG_RELEASED_AT: timestamp.render(NOW)}
+        assert body["spec"] == {"schedulingGates": []}
+
+        running.add(*released("a", of=2, node="n", version="3"), *released("b", of=2))
+        await running.has_reconciled()
+        assert running.patches("a") == 1, "the other one is not placed yet"
+        running.add(*released("b", of=2, node="n", version="3"))
+        await running.until(lambda: running.patches("a") == running.patches("b") == 2)
+
+        assert [body["metadata"]["labels"] for _, body in running.stub.patches[-2:]] == [
+            NO_LABEL,
+            NO_LABEL,
+        ]
+
+
+async def test_only_as_many_pods_as_the_gang_needs_are_released_at_first(tmp_path: Path):
+    async with running_controller(tmp_path) as running:
+        running.add(*members("abcd", of=2))
+        await running.until(lambda: running.released("abcd") == ["a", "b"])
+        running.add(*released("ab", of=2, node="n", version="3"))
+        await running.until(lambda: running.patches("c") == running.patches("d") == 1)
+
+
+async def test_a_gang_without_room_waits_and_says_so(tmp_path: Path):
+    async with running_controller(tmp_path, room=3) as running:
+        running.add(*members("abcd"))
+        await running.until(lambda: running.events.reasons == ["GangWaitingForRoom"])
+        assert running.released("abcd") == []
+        running.set_room(4)
+        await running.until(lambda: running.released("abcd") == list("abcd"))
+
+
+async def test_of_two_gangs_that_contend_the_second_waits_for_the_first_to_be_placed_and_to_end(
+    tmp_path: Path,
+):
+    async with running_controller(tmp_path, room=3) as running:
+        running.add(*members("ab", of=2, gang="one"), *members("cd", of=2, gang="two"))
+        await running.until(lambda: running.released("abcd") == ["a", "b"])
+        for pods in (released("ab", of=2, gang="one"),):
+            running.add(*pods)
+        await running.has_reconciled()
+        placed = released("ab", of=2, gang="one", node="n", version="3")
+        running.add(*placed)
+        await running.until(lambda: running.patches("a") == 2)
+        running.show(*members("cd", of=2, gang="two"))
+        await running.has_reconciled()
+        assert running.released("cd") == [], "the first gang takes the room"
+        running.remove(*placed)
+        await running.until(lambda: running.released("cd") == ["c", "d"])
+
+
+async def test_the_more_important_gang_comes_first(tmp_path: Path):
+    late = members("cd", of=2, gang="two")
+    for pod in late:
+        pod["spec"]["priority"] = 5
+    async with running_controller(tmp_path, room=3) as running:
+        running.add(*members("ab", of=2, gang="one"), *late)
+        await running.until(lambda: running.released("abcd") == ["c", "d"])
+
+
+async def test_a_gang_that_an_operator_released_before_it_was_killed_keeps_its_room(
+    tmp_path: Path,
+):
+    before = released("ab", of=2, gang="one")
+    waiting = members("cd", of=2, gang="two")
+    async with running_controller(tmp_path, *before, *waiting, room=3) as running:
+        await running.until(lambda: running.events.reasons == ["GangWaitingForRoom"])
+        assert running.released("cd") == []
+
+
+async def test_a_gang_that_an_operator_released_by_half_is_released_as_a_whole(tmp_path: Path):
+    pods = [*released("ab"), *members("cd")]
+    async with running_controller(tmp_path, *pods, room=4) as running:
+        await running.until(lambda: running.released("cd") == ["c", "d"])
+        assert running.patches("a") == running.patches("b") == 0
+
+
+async def test_a_gang_that_no_gate_held_keeps_its_room_while_it_is_placed(tmp_path: Path):
+    """Created while no webhook ran: without the label."""
+    others = released("ab", of=2, gang="one")
+    for pod in others:
+        del pod["metadata"]["labels"][keys.GANG_GATE_LABEL]
+    async with running_controller(tmp_path, room=3) as running:
+        running.stub.collections[ALL] |= {pod["metadata"]["name"]: pod for pod in others}
+        running.add(*members("cd", of=2, gang="two"))
+        await running.until(lambda: running.events.reasons == ["GangWaitingForRoom"])
+        running.remove(*others)
+        running.time.seconds += 60
+        await running.until(lambda: running.released("cd") == ["c", "d"])
+
+
+async def test_a_gang_that_is_not_placed_in_time_is_replaced_and_waits_again(tmp_path: Path):
+    half = [*released("a", of=2, node="n"), *released("b", of=2)]
+    async with running_controller(tmp_path, *half, room=1) as running:
+        running.pass_time(599, *half)
+        await running.has_reconciled()
+        assert (running.deleted(), running.patches("a")) == ([], 0)
+        running.pass_time(1, *half)
+        await running.until(lambda: running.patches("a") == 1)
+
+        # The pod without a node is deleted, with the condition that Jobs know; the other is marked.
+        assert running.deleted() == ["b"]
+        status = dict(running.stub.patches)[f"{TEAM}/b/status"]
+        assert status["status"]["conditions"][0]["type"] == "DisruptionTarget"
+        mark = dict(running.stub.patches)[f"{TEAM}/a"]
+        assert mark["metadata"]["labels"] == {keys.SOFT_EVICTION: "requested"}
+        assert running.events.reasons == ["GangHeldBack"]
+        assert running.events.notes["GangHeldBack"].startswith("1 of 2 pods were placed after 10m")
+        assert running.metrics.gang_failures.labels("not-placed")._value.get() == 1
+
+        # Its replacements have room, and still wait for the end of the back-off.
+        running.remove(*half)
+        again = members("cd", of=2, creationTimestamp=timestamp.render(after(600)))
+        running.set_room(4)
+        running.add(*again)
+        await running.until(lambda: "GangWaitingForRoom" in running.events.reasons)
+        assert running.released("cd") == []
+        running.pass_time(10, *again)
+        await running.until(lambda: running.released("cd") == ["c", "d"])
+
+
+async def test_pods_that_no_controller_replaces_are_left_to_the_scheduler(tmp_path: Path):
+    half = [
+        *released("a", of=2, node="n", ownerReferences=[]),
+        *released("b", of=2, ownerReferences=[]),
+    ]
+    async with running_controller(tmp_path, *half) as running:
+        running.pass_time(600, *half)
+        await running.until(lambda: running.events.reasons == ["GangNotReplaced"])
+        assert running.deleted() == []
+        assert [body["metadata"]["labels"] for _, body in running.stub.patches[-2:]] == [
+            NO_LABEL,
+            NO_LABEL,
+        ]
+
+
+async def test_where_nodes_may_not_be_listed_gangs_are_released_as_soon_as_they_are_complete(
+    tmp_path: Path,
+):
+    async with running_controller(tmp_path, room=1, barred=(NODES,)) as running:
+        running.add(*members("ab", of=2))
+        await running.until(lambda: running.events.reasons == ["GangReleased"])
+        assert running.policy.warnings == ["GangRoomUnknown"]
+        assert running.released("ab") == [], "the label goes with the gate: nothing is held back"
+        incomplete = members("c", of=2, gang="two")
+        running.add(*incomplete)
+        running.pass_time(600, *incomplete)
+        await running.until(lambda: running.patches("c") == 1)
+
+
+GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
+
+
+def in_pod_group(pods: list[Any]) -> list[Any]:
+    for pod in pods:
+        labels = pod["metadata"]["labels"]
+        labels[keys.POD_GROUP] = labels.pop(keys.OLD_POD_GROUP)
+        del labels[keys.OLD_MIN_AVAILABLE]
+    return pods
+
+
+def a_group(**spec: Any) -> Any:
+    return {"metadata": {"name": "train", "namespace": "team"}, "spec": spec}
+
+
+async def test_a_pod_group_of_the_coscheduling_plugin_states_what_its_gang_needs(tmp_path: Path):
+    group = a_group(minMember=3, scheduleTimeoutSeconds=60, minResources={"pods": "5"})
+    async with running_controller(tmp_path, room=4, **{GROUPS: {"train": group}}) as running:
+        running.add(*in_pod_group(members("ab")))
+        await running.has_reconciled()
+        assert running.released("ab") == [], "three pods are needed"
+        running.add(*in_pod_group(members("c")))
+        await running.until(lambda: running.events.reasons == ["GangWaitingForRoom"])
+        running.set_room(5)
+        await running.until(lambda: running.released("abc") == list("abc"))
+        half = [*in_pod_group(released("a", node="n")), *in_pod_group(released("bc"))]
+        running.add(*half)
+        running.pass_time(60, *half)
+        await running.until(lambda: running.deleted() == ["b", "c"])
+        assert not any("podgroups" in path for path, _ in running.stub.patches)
+
+
+async def test_pods_whose_pod_group_does_not_exist_do_not_wait(tmp_path: Path):
+    pods = in_pod_group(members("ab"))
+    async with running_controller(tmp_path) as running:
+        running.add(*pods)
+        await running.has_reconciled()
+        assert running.patches("a") == 0, "the watch may be about to show it"
+        running.pass_time(1.1, *pods)
+        await running.until(lambda: running.patches("a") == running.patches("b") == 1)
+
+
+async def test_nodes_and_pods_are_watched_only_while_a_gang_waits_for_room(tmp_path: Path):
+    async with running_controller(tmp_path, *members("a")) as running:
+        await running.has_reconciled()
+        assert running.stub.calls[NODES] == 0
+        running.add(*members("bcd"))
+        await running.until(lambda: running.released("abcd") == list("abcd"))
+        assert running.stub.calls[NODES] == 1

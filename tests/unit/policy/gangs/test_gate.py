@@ -1,21 +1,18 @@
-"""Which new pods wait for their gang, and when they are released."""
+"""Which new pods wait for their gang."""
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from reprieve_policy import keys
 from reprieve_policy.admission.defaults import decide_defaults
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import gate
-from reprieve_policy.gangs.gate import GatedPod, GateReleaseReason, PodController, StatefulSetStatus
+from reprieve_policy.gangs.gate import PodController, StatefulSetStatus
 from reprieve_policy.kube.objects import NameOnly, ObjectMeta, Resource, SchedulingGroup, Spec
 from reprieve_policy.verdict import GateAddition, MetadataChange
-from reprieve_testing.objects.builders import NOW, PodBuilder, a_namespace, a_pod, after
+from reprieve_testing.objects.builders import PodBuilder, a_namespace, a_pod
 
 ON = PolicySettings(gang_gate=True, gang_gate_timeout_seconds=600)
 READY = Facts(settings=ON, operator_is_live=True, pods_created_together=4)
@@ -57,6 +54,18 @@ CREATED = {
         .annotated(keys.KOORDINATOR_GANG, "train")
         .annotated(keys.KOORDINATOR_MIN_AVAILABLE, "4"),
         want=HELD,
+    ),
+    "a gang whose PodGroup states how many it needs waits": Created(
+        pod=a_pod().in_class(4).labelled(keys.POD_GROUP, "train"),
+        facts=replace(READY, pod_group_minimum=4),
+        want=HELD,
+    ),
+    "a PodGroup that states nothing lets its pods start": Created(
+        pod=a_pod().in_class(4).labelled(keys.POD_GROUP, "train")
+    ),
+    "a PodGroup counts only for pods that name one": Created(
+        pod=a_pod().in_class(4).labelled(keys.OLD_POD_GROUP, "train"),
+        facts=replace(READY, pod_group_minimum=4),
     ),
     "gates of other controllers do not prevent the gate": Created(
         pod=with_gates(a_member(), "example.com/quota"), want=HELD
@@ -172,91 +181,3 @@ MEMBERS = {
 @pytest.mark.parametrize(("phase", "deleted_at", "want"), MEMBERS.values(), ids=MEMBERS)
 def test_which_pods_count(phase: str, deleted_at: str | None, *, want: bool) -> None:
     assert gate.counts_towards_minimum(ObjectMeta(deletionTimestamp=deleted_at), phase) is want
-
-
-def members(number: int, of: int | None = 4, *, waiting_since: datetime = NOW) -> list[GatedPod]:
-    return [GatedPod(waiting_since, of)] * number
-
-
-RELEASED = {
-    "three of four pods keep waiting": (members(3), 0, ON, NOW, None),
-    "four of four pods are released": (members(4), 0, ON, NOW, GateReleaseReason.COMPLETE),
-    "more pods than the minimum are released": (members(6), 0, ON, NOW, GateReleaseReason.COMPLETE),
-    "a recreated pod joins three running ones": (
-        members(1),
-        3,
-        ON,
-        NOW,
-        GateReleaseReason.COMPLETE,
-    ),
-    "a recreated pod waits while two others are missing": (members(1), 1, ON, NOW, None),
-    "the lowest of several minimums counts": (
-        [*members(1, of=2), *members(1, of=4)],
-        0,
-        ON,
-        NOW,
-        GateReleaseReason.COMPLETE,
-    ),
-    "just before the timeout, the pods wait": (members(3), 0, ON, after(599), None),
-    "at the timeout, the pods are released": (
-        members(3),
-        0,
-        ON,
-        after(600),
-        GateReleaseReason.TIMED_OUT,
-    ),
-    "the timeout counts from the oldest pod": (
-        [*members(1), *members(1, waiting_since=after(599))],
-        0,
-        ON,
-        after(600),
-        GateReleaseReason.TIMED_OUT,
-    ),
-    "a complete gang that waited for the operator's return is complete": (
-        members(4),
-        0,
-        ON,
-        after(6000),
-        GateReleaseReason.COMPLETE,
-    ),
-    "a pod without a minimum is released": (
-        members(1, of=None),
-        0,
-        ON,
-        NOW,
-        GateReleaseReason.NOT_NEEDED,
-    ),
-    "a gang of one is released": (members(1, of=1), 0, ON, NOW, GateReleaseReason.NOT_NEEDED),
-    "all pods are released if the gate is switched off": (
-        members(3),
-        0,
-        PolicySettings(),
-        NOW,
-        GateReleaseReason.NOT_NEEDED,
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("waiting", "others", "settings", "now", "want"), RELEASED.values(), ids=RELEASED
-)
-def test_when_waiting_pods_are_released(
-    waiting: list[GatedPod],
-    others: int,
-    settings: PolicySettings,
-    now: datetime,
-    want: GateReleaseReason | None,
-) -> None:
-    assert gate.decide_release(waiting, others, settings, now) is want
-
-
-@given(
-    st.integers(1, 20), st.integers(0, 20), st.none() | st.integers(-1, 30), st.integers(-600, 3600)
-)
-def test_no_pod_waits_for_ever(number: int, others: int, wanted: int | None, now: int) -> None:
-    waiting = members(number, of=wanted)
-    end = gate.deadline(waiting, ON)
-    assert gate.decide_release(waiting, others, ON, max(after(now), end)) is not None
-    # Pods that may be released now may be released later, and with more members.
-    if gate.decide_release(waiting, others, ON, after(now)) is not None:
-        assert gate.decide_release(waiting, others + 1, ON, after(now + 1)) is not None

@@ -54,6 +54,7 @@ STATE = (
     keys.REFUSED_SINCE,
     keys.CHECKPOINT_REQUEST,
     keys.EVICTION_REQUEST,
+    keys.GANG_RELEASED_AT,
 )
 CASES = {
     **{

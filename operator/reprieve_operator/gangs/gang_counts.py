@@ -1,0 +1,148 @@
+"""Counts the members of gangs that the gate's watch does not select.
+
+For a gang whose labelled pods are too few, the other members are listed, after a short delay and
+then periodically: a gang that has just been created costs no list.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from reprieve_operator.clock import Clock
+from reprieve_policy.gangs.gate_steps import GatedGang
+from reprieve_policy.gangs.start_requirements import StartRequirements
+from reprieve_runtime.client.api import Api, ApiError
+
+from . import gate_pods
+from .gate_pods import LabelledPod
+from .gate_release import RETRY_SECONDS
+
+_log = logging.getLogger(__name__)
+
+_SETTLE_SECONDS = 1.0
+"""Time for a new gang to become complete, before its other members are listed."""
+_MAX_COUNT_AGE_SECONDS = 1.0
+"""An older count of members is repeated before it makes a gang complete."""
+_NEVER = float("-inf")
+_MAX_CONCURRENT_LISTS = 4
+MAX_COUNTS_PER_NAMESPACE = 4
+"""Member lists for one namespace's gangs in one pass.
+
+Without this, a tenant with thousands of gangs that never become complete would delay the gangs of
+all other tenants.
+"""
+
+
+@dataclass(slots=True)
+class CountedGang:
+    """What is remembered of a gang, besides its pods."""
+
+    settles_at: float
+    counted_at: float = _NEVER
+    retry_at: float = _NEVER
+    """When the members may be listed again after a list that failed."""
+    members: Mapping[str, bool] = field(default_factory=dict)
+    """All its members at the last list, by uid: whether each is on a node."""
+    reported: set[str] = field(default_factory=set)
+    """The Events that were written since it began to wait."""
+
+    @property
+    def is_counted(self) -> bool:
+        """True once its members were listed."""
+        return self.counted_at != _NEVER
+
+    def count_again(self) -> None:
+        """Have the members listed without delay."""
+        self.settles_at = self.counted_at = _NEVER
+
+
+class GangCounts:
+    """Observes gangs, and lists their members where that is needed."""
+
+    def __init__(self, api: Api, clock: Clock, *, recount_seconds: float) -> None:
+        self._api, self._clock = api, clock
+        self._recount_seconds = recount_seconds
+        self._list_semaphore = asyncio.Semaphore(_MAX_CONCURRENT_LISTS)
+        self._counts_by_namespace: Counter[str] = Counter()
+
+    def begin_pass(self) -> None:
+        """Allow each namespace its lists again."""
+        self._counts_by_namespace.clear()
+
+    def new_gang(self) -> CountedGang:
+        """Return what is remembered of a gang that was not seen before."""
+        return CountedGang(settles_at=self._clock.monotonic() + _SETTLE_SECONDS)
+
+    def is_settled(self, counted: CountedGang) -> bool:
+        """True once a new gang had the time to become complete."""
+        return self._clock.monotonic() >= counted.settles_at
+
+    def next_count_seconds(self, counted: CountedGang) -> float:
+        """Return the seconds until the members may be listed again."""
+        is_settled = self.is_settled(counted)
+        at = counted.counted_at + self._recount_seconds if is_settled else counted.settles_at
+        return max(0.0, max(at, counted.retry_at) - self._clock.monotonic())
+
+    async def observe(
+        self,
+        counted: CountedGang,
+        pods: Sequence[LabelledPod],
+        requirements: StartRequirements,
+        timeout_seconds: int,
+    ) -> GatedGang:
+        """Return the gang with its other members, as far as they are known."""
+        gang = self._last_known(counted, pods, requirements, timeout_seconds)
+        if self._must_count(counted, gang) and self._may_count(pods[0]):
+            await self._count(counted, pods[0])
+            gang = self._last_known(counted, pods, requirements, timeout_seconds)
+        return gang
+
+    async def _count(self, counted: CountedGang, pod: LabelledPod) -> None:
+        try:
+            async with self._list_semaphore:
+                counted.members = await gate_pods.list_members(self._api, pod)
+        except ApiError as error:
+            extra = {"gang": str(pod.regarding), "error": str(error)}
+            _log.warning("could not list the members of a gang", extra=extra)
+            counted.retry_at = self._clock.monotonic() + RETRY_SECONDS
+            return
+        counted.counted_at = self._clock.monotonic()
+
+    def _last_known(
+        self,
+        counted: CountedGang,
+        pods: Sequence[LabelledPod],
+        requirements: StartRequirements,
+        timeout_seconds: int,
+    ) -> GatedGang:
+        """Return the gang with the members of the last list."""
+        # Labelled pods may be in the last list, too, if the watch was behind: count none twice.
+        labelled = {pod.member.uid for pod in pods}
+        others = [on_node for uid, on_node in counted.members.items() if uid not in labelled]
+        return GatedGang(
+            members=[pod.member for pod in pods],
+            others=len(others),
+            others_bound=sum(others),
+            group_minimum=requirements.minimum,
+            timeout_seconds=timeout_seconds,
+        )
+
+    def _must_count(self, counted: CountedGang, gang: GatedGang) -> bool:
+        if gang.count - gang.others >= gang.minimum:
+            return False
+        now = self._clock.monotonic()
+        if now < counted.retry_at:
+            return False
+        age = now - counted.counted_at
+        if gang.count >= gang.minimum:
+            return age >= _MAX_COUNT_AGE_SECONDS
+        return self.is_settled(counted) and age >= self._recount_seconds
+
+    def _may_count(self, pod: LabelledPod) -> bool:
+        namespace = pod.metadata.namespace or ""
+        if self._counts_by_namespace[namespace] == MAX_COUNTS_PER_NAMESPACE:
+            return False
+        self._counts_by_namespace[namespace] += 1
+        return True

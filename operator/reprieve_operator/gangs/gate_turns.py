@@ -1,0 +1,230 @@
+"""Whose turn it is: asks `policy` which of the gangs that wait for room are released now.
+
+A decision reads all nodes, so it is made only if room may have become free, a gang has come, or one
+was placed; in a thread, and for at most a tenth of the time.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.policies import PolicySource
+from reprieve_policy.gangs import gate_queue
+from reprieve_policy.gangs.gate_queue import GangFailure, QueuedGang
+from reprieve_policy.gangs.gate_steps import GateDecision, GatedGang, GateStep
+from reprieve_policy.gangs.start_requirements import StartRequirements
+from reprieve_policy.preemption.selection.gang_room import GangDemand, GangRoom
+from reprieve_policy.preemption.selection.snapshot import PodDemand, ScheduledPod
+
+from .gang_counts import CountedGang
+from .gate_pods import LabelledPod, uids_of
+from .room_watch import RoomKnowledge, RoomWatch
+
+POLL_SECONDS = 0.5
+"""How often it is looked whether room may have become free, while a gang waits for room."""
+_FULL_SECONDS = 30.0
+"""How often a decision is made in any case: tolerations and costs change with the time."""
+_PAUSE_FACTOR = 9.0
+"""The pause after a decision, as a multiple of its CPU time."""
+_MAX_PLAN_SECONDS = 2.0
+"""For plans with victims, in one decision."""
+_FAILURE_KEPT_SECONDS = 3600.0
+"""A gang that starts later than this after its failure counts as a new one."""
+
+GangKey = tuple[str, tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedGang:
+    """A gang in one pass of the controller, and what is done with it."""
+
+    key: GangKey
+    pods: Sequence[LabelledPod]
+    counted: CountedGang
+    requirements: StartRequirements
+    gang: GatedGang
+    decision: GateDecision
+
+    @property
+    def chosen(self) -> Sequence[LabelledPod]:
+        """The pods that the decision concerns."""
+        uids = uids_of(self.decision.pods)
+        return [pod for pod in self.pods if pod.member.uid in uids]
+
+    @property
+    def in_flight(self) -> Sequence[PodDemand]:
+        """What the scheduler still has to place so that the gang starts."""
+        if not self.gang.released or self.decision.step is GateStep.STARTED:
+            return ()
+        uids = {pod.uid for pod in self.gang.released if not pod.is_bound}
+        if self.decision.step is GateStep.RELEASE:
+            uids |= uids_of(self.decision.pods)
+        return [pod.preemptor.demand for pod in self.pods if pod.member.uid in uids]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One decision."""
+
+    released: Sequence[WatchedGang] = ()
+    """The gangs to release now, in their order."""
+    refused: Sequence[WatchedGang] = ()
+    """Those that wait on; none where no decision was due."""
+
+
+_NO_TURN = Turn()
+
+
+class GateTurns:
+    """Decides which gangs are released, and remembers which of them failed."""
+
+    def __init__(self, room: RoomWatch, policy: PolicySource, clock: Clock) -> None:
+        self._room, self._policy, self._clock = room, policy, clock
+        self._failures: dict[GangKey, GangFailure] = {}
+        self._last: object = None
+        self._due_at = self._next_at = float("-inf")
+
+    def failed(self, key: GangKey) -> float:
+        """Record that a gang did not start in time; return the seconds of its back-off."""
+        now = self._clock.now()
+        self._failures[key] = failure = GangFailure.after(self._failures.get(key), now)
+        return (failure.retry_at - now).total_seconds()
+
+    def started(self, key: GangKey) -> None:
+        """Forget the failures of a gang."""
+        self._failures.pop(key, None)
+
+    def decide_soon(self, seconds: float = 0.0) -> None:
+        """Make the next decision after these seconds, also if nothing changes."""
+        self._due_at = min(self._due_at, self._clock.monotonic() + seconds)
+
+    async def next_turn(self, gangs: Sequence[WatchedGang]) -> Turn:
+        """Decide which of the gangs are released now."""
+        queue = {one.key: one for one in gangs if one.decision.step is GateStep.QUEUE}
+        self._forget_old_failures()
+        if not queue:
+            self._last = None
+            return _NO_TURN
+        self._room.want()
+        if self._room.knowledge is not RoomKnowledge.KNOWN:
+            return _NO_TURN
+        in_flight, unseen = self._in_flight(gangs), self._unseen(gangs)
+        state = self._state(queue, in_flight, unseen)
+        now = self._clock.monotonic()
+        if (state == self._last and now < self._due_at) or now < self._next_at:
+            return _NO_TURN
+        released, cpu_seconds = await self._decide(queue, in_flight, unseen)
+        ended_at = self._clock.monotonic()
+        self._last, self._due_at = state, ended_at + _FULL_SECONDS
+        self._next_at = ended_at + _PAUSE_FACTOR * cpu_seconds
+        return Turn(
+            [queue[key] for key in released],
+            [one for key, one in queue.items() if key not in released],
+        )
+
+    def _in_flight(self, gangs: Sequence[WatchedGang]) -> list[Sequence[PodDemand]]:
+        store = self._room.store
+        labelled = {pod.member.uid for one in gangs for pod in one.pods}
+        oldest = self._clock.now() - timedelta(
+            seconds=self._policy.current.gang_gate_timeout_seconds
+        )
+        unplaced = [
+            [demand for demand in one.in_flight if not store.is_on_node(demand.uid)]
+            for one in gangs
+        ]
+        return [
+            *(demands for demands in unplaced if demands),
+            *store.unplaced_gangs(labelled, oldest),
+        ]
+
+    def _unseen(self, gangs: Sequence[WatchedGang]) -> list[ScheduledPod]:
+        """Return the pods on nodes that the watch of all pods does not show, or no longer shows."""
+        store = self._room.store
+        pods = (pod for one in gangs for pod in one.pods if pod.node)
+        return [_as_scheduled(pod) for pod in pods if not store.is_on_node(pod.member.uid)]
+
+    def _state(
+        self,
+        queue: Mapping[GangKey, WatchedGang],
+        in_flight: Sequence[Sequence[PodDemand]],
+        unseen: Sequence[ScheduledPod],
+    ) -> object:
+        """Return what is equal as long as the last decision holds."""
+        now = self._clock.now()
+        waiting = {
+            key: {pod.metadata.uid: pod.metadata.resourceVersion for pod in one.chosen}
+            for key, one in queue.items()
+            if key not in self._failures or self._failures[key].retry_at <= now
+        }
+        placing = sorted(demand.uid for demands in in_flight for demand in demands)
+        taken = sorted(pod.uid for pod in unseen)
+        return waiting, placing, taken, self._room.store.changes, self._policy.current
+
+    async def _decide(
+        self,
+        queue: Mapping[GangKey, WatchedGang],
+        in_flight: Sequence[Sequence[PodDemand]],
+        unseen: Sequence[ScheduledPod],
+    ) -> tuple[Sequence[GangKey], float]:
+        """Return the gangs to release, and the CPU time that it took to find out."""
+        now, failures = self._clock.now(), dict(self._failures)
+        room = self._room.store.snapshot(self._policy.current, now, unseen)
+        demands = {key: _demand_of(one) for key, one in queue.items()}
+        queued = [_queued(key, one) for key, one in queue.items()]
+        # The time of a thread: a clock that a test sets does not pass in one.
+        ends_at = time.monotonic() + _MAX_PLAN_SECONDS
+
+        def decide() -> tuple[Sequence[GangKey], float]:
+            began_at = time.thread_time()
+            gang_room = GangRoom(
+                room.snapshot,
+                room.free_nodes,
+                demands,
+                in_flight,
+                lambda: time.monotonic() >= ends_at,
+            )
+            released = list(gate_queue.releases(queued, failures, gang_room, now))
+            return released, time.thread_time() - began_at
+
+        return await asyncio.to_thread(decide)
+
+    def _forget_old_failures(self) -> None:
+        now = self._clock.now()
+        self._failures = {
+            key: failure
+            for key, failure in self._failures.items()
+            if (now - failure.retry_at).total_seconds() < _FAILURE_KEPT_SECONDS
+        }
+
+
+def _demand_of(one: WatchedGang) -> GangDemand:
+    return GangDemand(
+        pods=[pod.preemptor for pod in one.chosen], min_resources=one.requirements.min_resources
+    )
+
+
+def _queued(key: GangKey, one: WatchedGang) -> QueuedGang[GangKey]:
+    first = min(one.pods, key=lambda pod: (pod.member.created_at, pod.member.uid)).member
+    return QueuedGang(
+        key=key,
+        priority=max(pod.preemptor.demand.priority for pod in one.pods),
+        created_at=first.created_at,
+        uid=first.uid,
+    )
+
+
+def _as_scheduled(pod: LabelledPod) -> ScheduledPod:
+    demand = pod.preemptor.demand
+    return ScheduledPod(
+        uid=demand.uid,
+        node=pod.node,
+        priority=demand.priority,
+        preemption_priority=demand.priority,
+        amounts=demand.amounts,
+        ports=demand.ports,
+        # No victim: what else it is, the watch of all pods shows soon.
+        is_non_preemptible=True,
+    )

@@ -1,0 +1,379 @@
+"""The room of gangs: cases, and the law that two gangs never take each other's room."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.preemption.selection.gang_room import FreeNode, GangDemand, GangRoom
+from reprieve_policy.preemption.selection.snapshot import (
+    HostPortInfo,
+    NodeAffinityTerm,
+    NodeInfo,
+    PodDemand,
+    Requirement,
+    SchedulingConstraints,
+    Snapshot,
+)
+from reprieve_testing.objects.builders import NOW
+from reprieve_testing.objects.snapshots import (
+    a_node_info,
+    a_pod_demand,
+    a_preemptor,
+    a_scheduled_pod,
+    amounts,
+)
+
+WEB = frozenset({HostPortInfo("0.0.0.0", "TCP", 80)})
+
+
+def demands(name: str, count: int, cpu: float = 1, **fields: object) -> list[PodDemand]:
+    return [a_pod_demand(f"{name}-{index}", cpu=cpu, **fields) for index in range(count)]
+
+
+def on_pool(pool: str) -> SchedulingConstraints:
+    return SchedulingConstraints(node_selector={"pool": pool})
+
+
+def a_gang(pods: Iterable[PodDemand], **fields: Any) -> GangDemand:
+    needed = [replace(a_preemptor(), demand=demand, name=demand.uid) for demand in pods]
+    return GangDemand(pods=needed, **fields)
+
+
+def nodes(*sizes: float, **fields: Any) -> list[NodeInfo]:
+    return [a_node_info(f"n{index}", cpu=cpu, **fields) for index, cpu in enumerate(sizes)]
+
+
+def room_in(
+    node_infos: list[NodeInfo],
+    gang: GangDemand,
+    *released: list[PodDemand],
+    settings: PolicySettings | None = None,
+) -> GangRoom[str]:
+    snapshot = Snapshot(
+        now=NOW,
+        nodes={one.name: one for one in node_infos},
+        settings=settings or PolicySettings(),
+    )
+    return GangRoom(snapshot, map(FreeNode, node_infos), {"gang": gang}, released)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A cluster, the gangs that are released, and whether another one has room."""
+
+    nodes: list[NodeInfo]
+    pods: list[PodDemand]
+    want: bool
+    released: list[list[PodDemand]] = field(default_factory=list)
+    gang: dict[str, Any] = field(default_factory=dict)
+
+
+LOW, KEPT = {"priority": 0}, {"priority": 0, "is_non_preemptible": True}
+CASES = {
+    "a gang that fits": Case(nodes=nodes(4, 4), pods=demands("a", 8), want=True),
+    "a gang of which one pod does not fit": Case(
+        nodes=nodes(4, 4), pods=demands("a", 9), want=False
+    ),
+    "free CPUs on several nodes are no room for one pod": Case(
+        nodes=nodes(4, 4), pods=demands("a", 1, cpu=5), want=False
+    ),
+    "a node takes no more pods than its kubelet allows": Case(
+        nodes=nodes(4, pods=3), pods=demands("a", 4, cpu=0), want=False
+    ),
+    "pods that run take room": Case(
+        nodes=[a_node_info("n", a_scheduled_pod("runs", cpu=2, **KEPT))],
+        pods=demands("a", 3),
+        want=False,
+    ),
+    "pods that are leaving still take room": Case(
+        nodes=[a_node_info("n", a_scheduled_pod("goes", cpu=2, is_leaving=True, **LOW))],
+        pods=demands("a", 3),
+        want=False,
+    ),
+    "pods that are nominated take room": Case(
+        nodes=[a_node_info("n", nominated_pods=tuple(demands("other", 2)))],
+        pods=demands("a", 3),
+        want=False,
+    ),
+    "a node that the pods may not run on is no room": Case(
+        nodes=nodes(4, labels={"pool": "other"}),
+        pods=demands("a", 1, constraints=on_pool("mine")),
+        want=False,
+    ),
+    "required node affinity counts": Case(
+        nodes=nodes(4, labels={"pool": "mine"}),
+        pods=demands(
+            "a",
+            1,
+            constraints=SchedulingConstraints(
+                node_affinity_terms=(NodeAffinityTerm((Requirement("pool", "In", ("mine",)),)),)
+            ),
+        ),
+        want=True,
+    ),
+    "a host port is on each node once": Case(
+        nodes=nodes(4, 4), pods=demands("a", 3, ports=WEB), want=False
+    ),
+    "and free on each node": Case(nodes=nodes(4, 4), pods=demands("a", 2, ports=WEB), want=True),
+    "a host port that another pod has is taken": Case(
+        nodes=[a_node_info("n", a_scheduled_pod("runs", ports=WEB, **KEPT))],
+        pods=demands("a", 1, ports=WEB),
+        want=False,
+    ),
+    "two kinds of which one needs the port that is left": Case(
+        nodes=nodes(2, 1),
+        pods=[*demands("a", 1, cpu=2, ports=WEB), *demands("b", 1, ports=WEB)],
+        want=True,
+    ),
+    "pods of several sizes that fill the nodes exactly": Case(
+        nodes=nodes(4, 2),
+        pods=[*demands("small", 2, cpu=1), *demands("large", 1, cpu=4)],
+        want=True,
+    ),
+    "pods of several sizes that do not fit": Case(
+        nodes=nodes(4, 2),
+        pods=[*demands("small", 3, cpu=1), *demands("large", 1, cpu=4)],
+        want=False,
+    ),
+    "two gangs that fit wherever their pods go": Case(
+        nodes=nodes(4, 4), pods=demands("a", 4), released=[demands("b", 4)], want=True
+    ),
+    "a gang for which the other leaves too little": Case(
+        nodes=nodes(4, 4), pods=demands("a", 4), released=[demands("b", 5)], want=False
+    ),
+    "a gang that fits only where the other goes to the right nodes": Case(
+        nodes=nodes(4, 4), pods=demands("a", 1, cpu=4), released=[demands("b", 2)], want=False
+    ),
+    "a gang that would take the places of the other": Case(
+        nodes=nodes(4, 4), pods=demands("a", 2), released=[demands("b", 1, cpu=4)], want=False
+    ),
+    "gangs on different nodes do not contend": Case(
+        nodes=[*nodes(4, labels={"pool": "one"}), a_node_info("m", labels={"pool": "two"})],
+        pods=demands("a", 4, constraints=on_pool("one")),
+        released=[demands("b", 4, constraints=on_pool("two"))],
+        want=True,
+    ),
+    "beside a gang that finds no room, none is released on the same nodes": Case(
+        nodes=nodes(4, 4), pods=demands("a", 1), released=[demands("b", 9)], want=False
+    ),
+    "a gang beside two others": Case(
+        nodes=nodes(4, 4),
+        pods=demands("a", 3),
+        released=[demands("b", 3), demands("c", 3)],
+        want=False,
+    ),
+    "victims make room": Case(
+        nodes=[a_node_info("n", a_scheduled_pod("runs", cpu=2, **LOW))],
+        pods=demands("a", 3),
+        want=True,
+    ),
+    "more victims than one decision may take": Case(
+        nodes=[a_node_info("n", *(a_scheduled_pod(f"runs-{i}", **LOW) for i in range(4)))],
+        pods=demands("a", 4),
+        want=False,
+    ),
+    "a gang that would not fit into the empty nodes": Case(
+        nodes=[a_node_info("n", a_scheduled_pod("runs", cpu=2, **LOW))],
+        pods=demands("a", 5),
+        want=False,
+    ),
+    "pods of the same priority are no victims": Case(
+        nodes=[a_node_info("n", a_scheduled_pod("runs", cpu=2, priority=1000))],
+        pods=demands("a", 3),
+        want=False,
+    ),
+    "pods that are leaving make no victims necessary: the gang waits for them": Case(
+        nodes=[
+            a_node_info("n", a_scheduled_pod("goes", cpu=3, is_leaving=True, **LOW)),
+        ],
+        pods=demands("a", 3),
+        want=False,
+    ),
+    "no victims are taken beside another gang": Case(
+        nodes=[a_node_info("n", a_scheduled_pod("runs", cpu=2, **LOW))],
+        pods=demands("a", 3),
+        released=[demands("b", 1)],
+        want=False,
+    ),
+    "minResources that are free": Case(
+        nodes=nodes(4, 4), pods=demands("a", 2), gang={"min_resources": amounts(cpu=8)}, want=True
+    ),
+    "minResources that are not free": Case(
+        nodes=nodes(4, 4), pods=demands("a", 2), gang={"min_resources": amounts(cpu=9)}, want=False
+    ),
+    "minResources that no node has": Case(
+        nodes=nodes(4, 4), pods=demands("a", 2), gang={"min_resources": amounts(gpu=1)}, want=False
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_which_gangs_have_room(case: Case) -> None:
+    room = room_in(case.nodes, a_gang(case.pods, **case.gang), *case.released)
+    assert room.has_room("gang") is case.want
+
+
+def test_a_gang_that_never_preempts_gets_no_victims() -> None:
+    node_infos = [a_node_info("n", a_scheduled_pod("runs", cpu=2, **LOW))]
+    gang = a_gang(demands("a", 3))
+    pods = [replace(pod, never_preempts=True) for pod in gang.pods]
+    assert not room_in(node_infos, replace(gang, pods=pods)).has_room("gang")
+
+
+def test_no_plan_is_made_once_the_time_is_over() -> None:
+    node_infos = [a_node_info("n", a_scheduled_pod("runs", cpu=2, **LOW))]
+    snapshot = Snapshot(now=NOW, nodes={"n": node_infos[0]})
+    gangs = {"gang": a_gang(demands("a", 3))}
+    room = GangRoom(snapshot, map(FreeNode, node_infos), gangs, [], lambda: True)
+    assert not room.has_room("gang")
+
+
+def test_a_reserved_gang_counts_as_released() -> None:
+    node_infos = nodes(4, 4)
+    gangs = {name: a_gang(demands(name, 5)) for name in "ab"}
+    snapshot = Snapshot(now=NOW, nodes={one.name: one for one in node_infos})
+    room = GangRoom(snapshot, map(FreeNode, node_infos), gangs, [])
+    assert room.has_room("a")
+    assert room.has_room("b")
+    room.reserve("a")
+    assert not room.has_room("b")
+
+
+@dataclass
+class Cluster:
+    """A cluster whose scheduler places pods in any order and on any node that has room."""
+
+    sizes: list[int]
+    gangs: dict[str, list[PodDemand]]
+    placed: dict[str, str] = field(default_factory=dict)
+    """The node of each placed pod, by uid."""
+    released: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
+
+    def node_infos(self) -> list[NodeInfo]:
+        by_uid = {pod.uid: pod for pods in self.gangs.values() for pod in pods}
+        return [
+            a_node_info(
+                f"n{index}",
+                *(
+                    replace(a_scheduled_pod(uid), amounts=by_uid[uid].amounts)
+                    for uid, node in self.placed.items()
+                    if node == f"n{index}"
+                ),
+                cpu=size,
+            )
+            for index, size in enumerate(self.sizes)
+        ]
+
+    def unplaced(self, gang: str) -> list[PodDemand]:
+        return [pod for pod in self.gangs[gang] if pod.uid not in self.placed]
+
+    def places(self, pod: PodDemand) -> list[str]:
+        return [
+            node.info.name
+            for node in map(FreeNode, self.node_infos())
+            if all(node.free.get(name, 0) >= amount for name, amount in pod.amounts.items())
+        ]
+
+    def stuck(self) -> list[str]:
+        """Return the gangs that hold room while one of their pods finds none."""
+        return [
+            gang
+            for gang in self.released
+            if any(pod.uid in self.placed for pod in self.gangs[gang])
+            and any(not self.places(pod) for pod in self.unplaced(gang))
+        ]
+
+    def gate(self) -> None:
+        """Release the gangs that have room."""
+        node_infos = self.node_infos()
+        snapshot = Snapshot(
+            now=NOW,
+            nodes={one.name: one for one in node_infos},
+            settings=PolicySettings(),
+        )
+        waiting = [gang for gang in self.gangs if gang not in self.released | self.ended]
+        demanded = {gang: a_gang(self.gangs[gang]) for gang in waiting}
+        demanded = {
+            gang: replace(one, pods=[replace(pod, never_preempts=True) for pod in one.pods])
+            for gang, one in demanded.items()
+        }
+        in_flight = [left for gang in sorted(self.released) if (left := self.unplaced(gang))]
+        room = GangRoom(snapshot, map(FreeNode, node_infos), demanded, in_flight)
+        for gang in waiting:
+            if room.has_room(gang):
+                room.reserve(gang)
+                self.released.add(gang)
+
+    def end(self, gang: str) -> None:
+        for pod in self.gangs[gang]:
+            self.placed.pop(pod.uid, None)
+        self.released.discard(gang)
+        self.ended.add(gang)
+
+
+@st.composite
+def clusters(draw: st.DrawFn, *, are_mixed: bool) -> Cluster:
+    gangs = {}
+    for number in range(draw(st.integers(2, 5))):
+        kinds = draw(st.integers(1, 2 if are_mixed else 1))
+        gangs[f"g{number}"] = [
+            pod
+            for kind in range(kinds)
+            for pod in demands(
+                f"g{number}-{kind}", draw(st.integers(1, 4)), cpu=draw(st.integers(1, 4))
+            )
+        ]
+    return Cluster(draw(st.lists(st.integers(1, 8), min_size=1, max_size=5)), gangs)
+
+
+def run(cluster: Cluster, data: st.DataObject) -> Iterable[list[str]]:
+    """Let the gate and the scheduler act in any order; yield the gangs that are stuck each time."""
+    for _ in range(60):
+        cluster.gate()
+        pods = [
+            pod
+            for gang in sorted(cluster.released)
+            for pod in cluster.unplaced(gang)
+            if cluster.places(pod)
+        ]
+        if pods:
+            pod = data.draw(st.sampled_from(pods))
+            cluster.placed[pod.uid] = data.draw(st.sampled_from(cluster.places(pod)))
+        yield cluster.stuck()
+        done = [gang for gang in sorted(cluster.released) if not cluster.unplaced(gang)]
+        if done and data.draw(st.booleans()):
+            cluster.end(data.draw(st.sampled_from(done)))
+        if not (pods or done):
+            return
+
+
+@given(clusters(are_mixed=True), st.data())
+def test_two_gangs_are_never_half_placed(cluster: Cluster, data: st.DataObject) -> None:
+    for stuck in run(cluster, data):
+        assert len(stuck) <= 1, "one gang may be in its own way, never in that of another"
+
+
+@given(clusters(are_mixed=False), st.data())
+def test_a_gang_of_equal_pods_is_never_half_placed(cluster: Cluster, data: st.DataObject) -> None:
+    for stuck in run(cluster, data):
+        assert stuck == []
+
+
+@given(clusters(are_mixed=False))
+def test_every_gang_that_fits_into_the_empty_cluster_runs_in_the_end(cluster: Cluster) -> None:
+    for _ in cluster.gangs:
+        cluster.gate()
+        for gang in sorted(cluster.released):
+            for pod in cluster.unplaced(gang):
+                cluster.placed[pod.uid] = cluster.places(pod)[0]
+            cluster.end(gang)
+    for gang in cluster.gangs.keys() - cluster.ended:
+        alone = Cluster(cluster.sizes, {gang: cluster.gangs[gang]})
+        alone.gate()
+        assert not alone.released
