@@ -4,14 +4,25 @@
 `docs/cleaners.md` has an example of twenty lines.
 """
 
-try:
-    import kopf as _kopf  # noqa: F401 - a clear error where it is missing
-except ImportError as error:  # pragma: no cover - the development environment has kopf
-    raise ImportError("cleaners need kopf: pip install 'reprieve[kopf]'") from error
+from importlib import import_module
+from pkgutil import extend_path
+from typing import TYPE_CHECKING, Any
 
 from reprieve_policy.lifecycle.cleanup import CleanerTurn
 from reprieve_policy.lifecycle.eviction import Eviction
 
-from . import on
+if TYPE_CHECKING:
+    from . import on as on
+
+# The messages of the gRPC contract are in the package `reprieve.checkpoint.v1`, which every
+# workload generates for itself. Without this, it could not import them where this one is installed.
+__path__ = extend_path(__path__, __name__)
 
 __all__ = ["CleanerTurn", "Eviction", "on"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `on` where it is used: only that needs kopf."""
+    if name == "on":
+        return import_module(".on", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

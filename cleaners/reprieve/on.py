@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import kopf
+try:
+    import kopf
+except ImportError as error:  # pragma: no cover - the development environment has kopf
+    raise ImportError("cleaners need kopf: pip install 'reprieve[kopf]'") from error
 
 from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.lifecycle import cleanup

@@ -106,8 +106,6 @@ class Facts:
 
     Looked up only for the pods of a gang.
     """
-    pod_group_minimum: int | None = None
-    """`minMember` of the Coscheduling plugin's PodGroup that this pod names, where it is served."""
     checkpoint_service: CheckpointService | None = None
     """Where agents report when their workload saved; `None`: they report nothing."""
 

@@ -29,7 +29,7 @@ PLACE = f"{os.environ.get('POD_IP', '0.0.0.0')}:{os.environ.get('PORT', '9000')}
 STEPS = int(os.environ.get("STEPS", "600"))
 
 
-class CheckpointService(checkpoint_pb2_grpc.CheckpointServicer):
+class TrainingCheckpoint(checkpoint_pb2_grpc.CheckpointServicer):
     """Answers at once; the loop saves, between two steps."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ def main() -> None:
     # 128 + SIGTERM: to a Job, 0 would mean that no work is left. Without a handler, PID 1 would not
     # end at all.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    checkpoint = CheckpointService()
+    checkpoint = TrainingCheckpoint()
     server = grpc.server(ThreadPoolExecutor(2))
     checkpoint_pb2_grpc.add_CheckpointServicer_to_server(checkpoint, server)
     server.add_insecure_port(PLACE)

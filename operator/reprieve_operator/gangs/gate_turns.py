@@ -114,12 +114,12 @@ class GateTurns:
         in_flight, unseen = self._in_flight(gangs), self._unseen(gangs)
         state = self._state(queue, in_flight, unseen)
         now = self._clock.monotonic()
-        if (state == self._last and now < self._due_at) or now < self._next_at:
+        if (state == self._last and now < self._due_at) or time.monotonic() < self._next_at:
             return _NO_TURN
         released, cpu_seconds = await self._decide(queue, in_flight, unseen)
-        ended_at = self._clock.monotonic()
-        self._last, self._due_at = state, ended_at + _FULL_SECONDS
-        self._next_at = ended_at + _PAUSE_FACTOR * cpu_seconds
+        self._last, self._due_at = state, self._clock.monotonic() + _FULL_SECONDS
+        # Processor time passes on the machine's clock, whatever clock the controller has.
+        self._next_at = time.monotonic() + _PAUSE_FACTOR * cpu_seconds
         return Turn(
             [queue[key] for key in released],
             [one for key, one in queue.items() if key not in released],

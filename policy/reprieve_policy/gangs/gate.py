@@ -75,7 +75,9 @@ def decide_gate(pod: Resource, facts: Facts) -> tuple[MetadataChange | GateAddit
         # pod.
         return () if GANG_GATE_LABEL in labels_of(pod.metadata) else (_LABEL,)
     is_on = facts.settings.gang_gate and facts.operator_is_live
-    minimum = _minimum(pod, facts.pod_group_minimum) if is_on else None
+    statement = facts.gang_statement
+    of_group = None if statement is None else statement.min_member
+    minimum = _minimum(pod, of_group) if is_on else None
     is_reachable = minimum is not None and facts.pods_created_together >= minimum
     return (_LABEL, GateAddition(GANG_GATE)) if is_reachable else ()
 

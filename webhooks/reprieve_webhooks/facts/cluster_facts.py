@@ -139,9 +139,6 @@ class ClusterFacts:
             )
             if may_be_gated
             else SINGLE_POD,
-            pod_group_minimum=await self._gate.read_group_minimum(resource, request.namespace)
-            if may_be_gated
-            else None,
             quotas=self._quotas.quotas,
             checkpoint_service=self._checkpoint_service(),
             workload_annotations=await self._workload_annotations(resource, request.namespace)

@@ -10,10 +10,9 @@ import logging
 import time
 from collections.abc import Callable
 
-from reprieve_policy.gangs import gate, membership, start_requirements
+from reprieve_policy.gangs import gate
 from reprieve_policy.kube import owners
-from reprieve_policy.kube.coscheduling_groups import CoschedulingGroup
-from reprieve_policy.kube.objects import Resource, controller_of, pod_views
+from reprieve_policy.kube.objects import Resource, controller_of
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Key, Reflector
@@ -94,9 +93,6 @@ class GateFacts:
         self._owner_getter = CachedGetter(
             api, gate.PodController, timeout_seconds=lookup_timeout_seconds
         )
-        self._group_getter = CachedGetter(
-            api, CoschedulingGroup, timeout_seconds=lookup_timeout_seconds
-        )
         # A StatefulSet's status announces a rollout before the first pod of it is made. With a
         # cached status, that pod would wait for others that are made only once it runs.
         self._stateful_set_getter = CachedGetter(
@@ -121,20 +117,6 @@ class GateFacts:
         scheduled one by one, beside a gang that was released.
         """
         return self._liveness.may_fail_over and not self.has_lost_leader
-
-    async def read_group_minimum(self, pod: Resource, namespace: str) -> int | None:
-        """Return `minMember` of the PodGroup that a pod names, where it is served."""
-        gang = membership.read(next(pod_views(pod)))
-        name = start_requirements.group_name_of(gang)
-        if name is None:
-            return None
-        try:
-            found = await self._group_getter.find("podgroups.scheduling.x-k8s.io", name, namespace)
-        except ApiError as error:
-            extra = {"error": str(error)}
-            _LOG.warning("could not read a PodGroup; its pods do not wait for it", extra=extra)
-            return None
-        return None if found is None else start_requirements.read(found).minimum
 
     async def count_created_together(self, pod: Resource, namespace: str) -> int:
         """Return how many pods the owner of `pod` creates without waiting for one to run."""

@@ -243,28 +243,3 @@ async def test_pods_are_held_during_a_failover_by_a_process_that_has_seen_a_lead
         assert (await ready.facts_of()).operator_is_live
         monkeypatch.setattr(gate_facts, "_FAILOVER_SECONDS", 0.0)
         assert not (await ready.facts_of()).operator_is_live
-
-
-GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/team/podgroups"
-GROUPED = {keys.POD_GROUP: "train"}
-
-
-async def test_the_minimum_of_a_pod_group_is_read_for_pods_that_name_one(tmp_path: Path):
-    group = {"metadata": {"name": "train", "namespace": "team"}, "spec": {"minMember": 4}}
-    async with cluster(tmp_path, **{GROUPS: {"train": group}}) as ready:
-        await ready.renew()
-        found = await asyncio.gather(*(ready.facts_of(labels=GROUPED) for _ in range(50)))
-        assert {facts.pod_group_minimum for facts in found} == {4}
-        assert ready.stub.calls[f"{GROUPS}/train"] == 1
-        assert (await ready.facts_of()).pod_group_minimum is None, "it states its own"
-        assert ready.stub.calls[f"{GROUPS}/train"] == 1
-
-
-async def test_a_pod_group_that_does_not_exist_or_cannot_be_read_fails_no_review(tmp_path: Path):
-    async with cluster(tmp_path, **{GROUPS: {}}) as ready:
-        await ready.renew()
-        assert (await ready.facts_of(labels=GROUPED)).pod_group_minimum is None
-    async with cluster(tmp_path) as ready:
-        await ready.renew()
-        ready.stub.is_failing = True
-        assert (await ready.facts_of(labels=GROUPED)).pod_group_minimum is None

@@ -290,7 +290,7 @@ CASES = {
         is_in_progress=True,
     ),
     "a mark does not reach members that the gang gate holds": Case(
-        members=(A, GangMemberState(uid="b", is_gated=True)), reached="a", unheard="a"
+        members=(A, GangMemberState(uid="b", is_gated=True)), included="a", awaited="a"
     ),
     "a mark does not reach members that are being deleted": Case(
         members=(A, a_member("b", is_leaving=True)), included="a", awaited="a"

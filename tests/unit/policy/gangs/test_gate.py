@@ -7,7 +7,7 @@ import pytest
 from reprieve_policy import keys
 from reprieve_policy.admission.defaults import decide_defaults
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.facts import Facts
+from reprieve_policy.facts import Facts, GangStatement
 from reprieve_policy.gangs import gate
 from reprieve_policy.gangs.gate import PodController, StatefulSetStatus
 from reprieve_policy.kube.objects import NameOnly, ObjectMeta, Resource, SchedulingGroup, Spec
@@ -57,7 +57,7 @@ CREATED = {
     ),
     "a gang whose PodGroup states how many it needs waits": Created(
         pod=a_pod().in_class(4).labelled(keys.POD_GROUP, "train"),
-        facts=replace(READY, pod_group_minimum=4),
+        facts=replace(READY, gang_statement=GangStatement(min_member=4)),
         want=HELD,
     ),
     "a PodGroup that states nothing lets its pods start": Created(
@@ -65,7 +65,7 @@ CREATED = {
     ),
     "a PodGroup counts only for pods that name one": Created(
         pod=a_pod().in_class(4).labelled(keys.OLD_POD_GROUP, "train"),
-        facts=replace(READY, pod_group_minimum=4),
+        facts=replace(READY, gang_statement=GangStatement(min_member=4)),
     ),
     "gates of other controllers do not prevent the gate": Created(
         pod=with_gates(a_member(), "example.com/quota"), want=HELD
