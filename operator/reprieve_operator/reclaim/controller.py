@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
 
 from reprieve_operator.background import background
 from reprieve_operator.clock import Clock
@@ -36,7 +37,7 @@ _NEXT_ROUND_SECONDS = 1.0
 """From the begin of a round until the next pass: other pods may be due. Its victims have their
 notice by then."""
 _MISSING_RIGHT_NOTE = (
-    "the operator may not list and watch nodes (ClusterRole reprieve:reclaim-nodes is not bound to "
+    "the operator may not read what it needs (ClusterRole reprieve:reclaim-nodes is not bound to "
     "it): it gives no lent node back by itself"
 )
 
@@ -103,9 +104,9 @@ class ReclaimController:
         """
         pause = min(self._interval_seconds, max(1.0, self._policy.current.reclaim_after_seconds))
         if not nodes.may_be_read:
-            self._report_missing_right(is_known=nodes.reflector.is_synced)
+            if nodes.reflector.is_synced:
+                self._report_missing_right(is_missing=True)
             return pause
-        self._is_reported = False
         reader = ReclaimReader(
             self._writes,
             self._policy,
@@ -115,14 +116,17 @@ class ReclaimController:
         )
         homes = nodes.by_home()
         self._rounds = {uid: each for uid, each in self._rounds.items() if each.home in homes}
+        is_missing = False
         for home, its_nodes in homes.items():
             try:
                 if await self._reclaim_for(home, its_nodes, reader):
                     pause = min(pause, _NEXT_ROUND_SECONDS)
             except ApiError as error:
                 # Retried in the next pass: a failure in one Namespace must not hold up the others.
+                is_missing |= error.status == HTTPStatus.FORBIDDEN
                 extra = {"namespace": home, "error": str(error)}
                 _log.warning("could not reclaim the lent nodes of a namespace", extra=extra)
+        self._report_missing_right(is_missing=is_missing)
         return pause
 
     async def _reclaim_for(
@@ -185,8 +189,8 @@ class ReclaimController:
             for node in self._rounds.pop(uid).nodes:
                 self._on_left(VictimSetKey(uid, node))
 
-    def _report_missing_right(self, *, is_known: bool) -> None:
-        if is_known and not self._is_reported:
-            self._is_reported = True
-            _log.warning("the operator may not list and watch nodes")
+    def _report_missing_right(self, *, is_missing: bool) -> None:
+        if is_missing and not self._is_reported:
+            _log.warning("the operator may not read what it needs to give lent nodes back")
             self._policy.record_warning("LentNodesUnreadable", _MISSING_RIGHT_NOTE)
+        self._is_reported = is_missing

@@ -90,7 +90,7 @@ def run_all(gated: Gated, names: set[str], disturb: Callable[[], None]) -> None:
                 )
                 ended.add(name)
         disturb()
-    gated.wait_pods("gone", 0, lambda _: False)
+    wait_for("all pods are gone", lambda: not gated.pods(), SECONDS)
 
 
 def start_all(gated: Gated, round_number: int) -> set[str]:
@@ -121,12 +121,15 @@ def test_a_gang_that_never_fits_keeps_no_other_from_starting(gated: Gated) -> No
 
 
 def test_a_gang_that_the_scheduler_cannot_place_is_held_back(gated: Gated) -> None:
-    """A volume that does not exist: the room is there, and one of the pods is not placed."""
+    """A volume that does not exist: the room is there, and no pod is placed.
+
+    Two pods: the Job controller doubles its back-off with each pod that ends at once.
+    """
     gated.cluster.set_policy(gangGate="true", gangGateTimeout="5s")
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}
-    gated.create(a_gang("stuck", volumes=[claim]))
+    gated.create(a_gang("stuck", size=2, volumes=[claim]))
     wait_for("Event", lambda: "GangHeldBack" in gated.events(), SECONDS)
-    gated.wait_pods("held", SIZE, is_held, f"{POD_GROUP}=stuck")
+    gated.wait_pods("held", 2, is_held, f"{POD_GROUP}=stuck")
     metrics = gated.installation.programs.read(OPERATOR, "/metrics")
     assert 'reprieve_gang_gate_failures_total{reason="not-placed"}' in metrics
     gated.create(a_gang("next"))

@@ -31,6 +31,7 @@ NODES, ALL = "/api/v1/nodes", "/api/v1/pods"
 HOME, TEAM = "/api/v1/namespaces/home/pods", "/api/v1/namespaces/team/pods"
 JOBS = "/apis/batch/v1/namespaces/team/jobs"
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team/podgroups"
+BUDGETS = "/apis/policy/v1/namespaces/team/poddisruptionbudgets"
 QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas"
 KEY = keys.HOME_NAMESPACE
 TAINT = {"key": KEY, "value": "home", "effect": "NoSchedule"}
@@ -284,6 +285,14 @@ async def test_without_the_right_to_read_nodes_the_operator_says_so_once(tmp_pat
         assert world.stub.calls[HOME] == 0
 
 
+async def test_without_the_right_to_read_budgets_the_operator_says_so_once(tmp_path: Path) -> None:
+    async with reclaiming(tmp_path, a_waiting_pod(), barred=(BUDGETS,)) as world:
+        await until(lambda: bool(world.policy.warnings))
+        await world.passes()
+        assert world.policy.warnings == ["LentNodesUnreadable"]
+        assert world.marked() == []
+
+
 async def test_borrowers_of_a_pod_that_was_placed_elsewhere_may_stay(tmp_path: Path) -> None:
     async with reclaiming(tmp_path, a_waiting_pod()) as world:
         await until(lambda: world.marked() == ["short"])
@@ -481,7 +490,7 @@ async def test_a_borrower_that_a_budget_protects_leaves_last(tmp_path: Path) -> 
         "status": {"disruptionsAllowed": 0},
     }
     protected = a_pod("short", started="11:59:00", labels={"app": "x"})
-    path = "/apis/policy/v1/namespaces/team/poddisruptionbudgets"
+    path = BUDGETS
     async with reclaiming(
         tmp_path, a_waiting_pod(), pods=(LONG, protected), **{path: by_name(budget)}
     ) as world:
