@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from realcluster.programs import OPERATOR
+from reprieve_policy.keys import GANG_GATE_LABEL
 from reprieve_policy.keys import OLD_MIN_AVAILABLE as MIN_AVAILABLE
 from reprieve_policy.keys import OLD_POD_GROUP as POD_GROUP
 from reprieve_testing.cluster.gang_gate import (
@@ -63,6 +64,10 @@ def a_gang(name: str, *, size: int = SIZE, cpus: int = CPUS, **spec: Any) -> Any
     ignored = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
     job["spec"]["podFailurePolicy"] = {"rules": [ignored]}
     return job
+
+
+def uids(pods: list[Any]) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in pods}
 
 
 def placed_by_gang(gated: Gated) -> Counter[str]:
@@ -128,8 +133,12 @@ def test_a_gang_that_the_scheduler_cannot_place_is_held_back(gated: Gated) -> No
     gated.cluster.set_policy(gangGate="true", gangGateTimeout="5s")
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}
     gated.create(a_gang("stuck", size=2, volumes=[claim]))
+    selector = f"{POD_GROUP}=stuck"
+    first = wait_for("pods", lambda: uids(gated.pods(selector)), SECONDS)
     wait_for("Event", lambda: "GangHeldBack" in gated.events(), SECONDS)
-    gated.wait_pods("held", 2, is_held, f"{POD_GROUP}=stuck")
+    wait_for("others in their place", lambda: uids(gated.pods(selector)) - first, SECONDS)
+    # Held at first, and released again once the gang's back-off is over.
+    assert all(GANG_GATE_LABEL in pod["metadata"]["labels"] for pod in gated.pods(selector))
     metrics = gated.installation.programs.read(OPERATOR, "/metrics")
     assert 'reprieve_gang_gate_failures_total{reason="not-placed"}' in metrics
     gated.create(a_gang("next"))

@@ -125,7 +125,7 @@ def two_borrowers(cluster: ClusterHandle, guest: str) -> None:
 def assert_given_back(cluster: ClusterHandle, operator: Program, home: str, guest: str) -> None:
     """Assert that one borrower of two left, without a scheduler, and the Events say so."""
     wait_for("the home's pod runs there", lambda: node_of(cluster, home) == NODE)
-    assert cluster.pod(guest, "young") is None
+    wait_for("the younger one is gone", lambda: cluster.pod(guest, "young") is None)
     kept = cluster.pod(guest, "old")
     assert kept is not None
     assert "soft-eviction" not in str(kept["metadata"])
