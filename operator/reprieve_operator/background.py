@@ -39,7 +39,16 @@ async def _restart_on_failure(work: BackgroundTask, restart_seconds: float) -> N
         except NotLeading:
             return
         except Exception:  # noqa: BLE001 - for the reason above
+            if _is_cancelled():
+                # It failed while it ended. If it restarted, nothing would end it any more.
+                _log.exception("background task failed while it ended")
+                return
             _log.exception("background task failed; restarting")
         else:
             return
         await asyncio.sleep(restart_seconds)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -36,9 +36,14 @@ class Uninstall:
     async def remember_deployment(self) -> None:
         """Note whether there is a Deployment: a program that was started by hand has none."""
         try:
-            self._is_deployed = not (await self._read()).is_going
-        except ApiError:
-            self._is_deployed = False
+            await self._read()
+        except ApiError as error:
+            # Unknown is not "none": a read that fails once must not leave the victims held.
+            self._is_deployed = not error.is_not_found
+            if self._is_deployed:
+                _log.warning("could not read the own Deployment", extra={"error": str(error)})
+        else:
+            self._is_deployed = True
 
     async def is_in_progress(self) -> bool:
         """True if the Deployment was there and is gone, is being deleted, or has no replicas."""

@@ -53,6 +53,11 @@ class CountedGang:
         """True once its members were listed."""
         return self.counted_at != _NEVER
 
+    def forget_members(self) -> None:
+        """Forget the last list: its pods are replaced, and would count as a gang that runs."""
+        self.members = {}
+        self.count_again()
+
     def count_again(self) -> None:
         """Have the members listed without delay."""
         self.settles_at = self.counted_at = _NEVER
@@ -99,7 +104,20 @@ class GangCounts:
             gang = self._last_known(counted, pods, requirements, timeout_seconds)
         return gang
 
-    async def _count(self, counted: CountedGang, pod: LabelledPod) -> None:
+    async def recount(
+        self,
+        counted: CountedGang,
+        pods: Sequence[LabelledPod],
+        requirements: StartRequirements,
+        timeout_seconds: int,
+    ) -> GatedGang | None:
+        """Return the gang with its other members as they are now; `None`: not known."""
+        if not self._may_count(pods[0]) or not await self._count(counted, pods[0]):
+            return None
+        return self._last_known(counted, pods, requirements, timeout_seconds)
+
+    async def _count(self, counted: CountedGang, pod: LabelledPod) -> bool:
+        """List the members; return whether that succeeded."""
         try:
             async with self._list_semaphore:
                 counted.members = await gate_pods.list_members(self._api, pod)
@@ -107,8 +125,9 @@ class GangCounts:
             extra = {"gang": str(pod.regarding), "error": str(error)}
             _log.warning("could not list the members of a gang", extra=extra)
             counted.retry_at = self._clock.monotonic() + RETRY_SECONDS
-            return
+            return False
         counted.counted_at = self._clock.monotonic()
+        return True
 
     def _last_known(
         self,

@@ -166,6 +166,16 @@ class GateController:
         decision = gate_steps.decide_step(
             gang, settings, self._clock.now(), is_room_known=is_room_known
         )
+        if decision.step is GateStep.HOLD_BACK:
+            # Without this, the new pods of a gang that runs, and pods that another user adds to it,
+            # would have the pods leave that run.
+            current = await self._counts.recount(counted, pods, requirements, timeout_seconds)
+            gang = current or gang
+            decision = (
+                GateDecision(GateStep.WAIT)
+                if current is None
+                else gate_steps.decide_step(gang, settings, self._clock.now())
+            )
         if not gang.minimum and settings.gang_gate and self._may_have_group(counted, pods):
             decision = GateDecision(GateStep.WAIT)
         return WatchedGang(key, pods, counted, requirements, gang, decision)
@@ -238,6 +248,7 @@ class GateController:
             one.counted.reported.add(_HELD_BACK)
             self._reports.held_back(pods, one.gang, self._turns.failed(one.key))
         await self._writer.replace(pods)
+        one.counted.forget_members()
         return RETRY_SECONDS
 
     def _is_unseen(self, pod: LabelledPod) -> bool:

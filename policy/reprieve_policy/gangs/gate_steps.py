@@ -136,16 +136,18 @@ class GatedGang:
         return oldest + timedelta(seconds=self.timeout_seconds)
 
     def placed_until(self, ceiling_seconds: int) -> datetime | None:
-        """Return until when the released members must be placed; `None`: none is released.
+        """Return until when the released members must be placed; `None`: none waits for a node.
 
-        Victims that leave for one of them get their notice first, and that ends at the ceiling.
+        Members on a node do not count: a gang whose pods all run is never held back. Victims that
+        leave for a member get their notice first, and that ends at the ceiling.
         """
-        times = [pod.released_at for pod in self.released if pod.released_at is not None]
-        if not times:
+        unbound = [pod for pod in self.released if not pod.is_bound]
+        if not unbound:
             return None
-        unbound = (pod for pod in self.released if not pod.is_bound)
+        # A user may remove the time from a pod. Without a time, its gang would keep its room.
+        since = min(pod.released_at or pod.created_at for pod in unbound)
         notice = ceiling_seconds if any(pod.is_nominated for pod in unbound) else 0
-        return min(times) + timedelta(seconds=self.timeout_seconds + notice)
+        return since + timedelta(seconds=self.timeout_seconds + notice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +182,10 @@ def decide_step(
     if gang.released and is_room_known:
         return _decide_released(gang, settings, now)
     if is_complete:
-        # A pod that others hold as well would keep its room, and not take it.
+        # A pod that others hold as well would keep its room, and not take it. Where enough members
+        # exist that the gate does not hold, it waits until the first of them is on a node.
         is_free = not any(pod.has_other_gates for pod in gang.needed)
-        return GateDecision(GateStep.QUEUE, gang.needed) if is_free else _WAIT
+        return GateDecision(GateStep.QUEUE, gang.needed) if gang.needed and is_free else _WAIT
     return _WAIT if now < gang.waits_until() else _decide_overdue(gang, is_room_known=is_room_known)
 
 

@@ -123,8 +123,9 @@ def decide_turn(pod: CleanedPod) -> CleanerTurn | None:
     """Return whether the cleaner does its work now; `None`: there is nothing to do yet."""
     if not pod.has_finalizer:
         return None
-    if pod.is_being_deleted and pod.has_ended:
-        return CleanerTurn.AT_THE_END
+    if pod.is_being_deleted:
+        # SIGTERM was sent: it is too late for the other turn.
+        return CleanerTurn.AT_THE_END if pod.has_ended else None
     is_notified = pod.eviction is not None and pod.eviction.phase in _NOTIFIED
     return CleanerTurn.BEFORE_SIGTERM if pod.names_cleaner and is_notified else None
 

@@ -69,3 +69,21 @@ async def test_all_tasks_end_with_the_body() -> None:
     async with asyncio.timeout(60), background(work):
         await begun.wait()
     assert ended.is_set()
+
+
+async def test_a_task_that_fails_while_it_is_cancelled_is_not_restarted() -> None:
+    started = asyncio.Event()
+    starts = []
+
+    async def fail_at_the_end() -> None:
+        starts.append(1)
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ConnectionError
+
+    async with asyncio.timeout(60):
+        async with background(fail_at_the_end, restart_seconds=0):
+            await started.wait()
+    assert len(starts) == 1

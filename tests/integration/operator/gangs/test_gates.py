@@ -526,6 +526,22 @@ async def test_a_gang_that_is_not_placed_in_time_is_replaced_and_waits_again(tmp
         await running.until(lambda: running.released("cd") == ["c", "d"])
 
 
+async def test_a_gang_that_runs_loses_no_pod_for_a_new_one_that_is_not_placed(tmp_path: Path):
+    running_pods = [
+        a_pod(name, labels={keys.OLD_POD_GROUP: "train", keys.OLD_MIN_AVAILABLE: "2"})
+        for name in "xy"
+    ]
+    for pod in running_pods:
+        pod["spec"] = {"nodeName": "n"}
+    half = [*released("a", of=2, node="n"), *released("b", of=2)]
+    async with running_controller(tmp_path, *half, *running_pods) as running:
+        running.pass_time(600, *half)
+        # The gate lets go of them: the scheduler may place the second one later.
+        await running.until(lambda: running.patches("a") == running.patches("b") == 1)
+        assert running.deleted() == []
+        assert keys.SOFT_EVICTION not in str(running.stub.patches)
+
+
 async def test_pods_that_no_controller_replaces_are_left_to_the_scheduler(tmp_path: Path):
     half = [
         *released("a", of=2, node="n", ownerReferences=[]),

@@ -165,8 +165,22 @@ CASES = {
         now=after(599),
         want=GateStep.WAIT,
     ),
-    "a pod whose release shows no time is waited for": Case(
-        gang=a_gang(members(4, is_gated=False)), now=after(6000), want=GateStep.WAIT
+    "a pod whose release shows no time is placed in time after its creation": Case(
+        gang=a_gang(members(4, is_gated=False)), now=after(6000), want=GateStep.HOLD_BACK, pods=4
+    ),
+    "a gang whose released pods all run is not held back": Case(
+        gang=a_gang(released(3, is_bound=True)), now=after(6000), want=GateStep.WAIT
+    ),
+    "the time of a replacement begins with its own release": Case(
+        gang=a_gang(released(3, is_bound=True), released(1, at=5900)),
+        now=after(6000),
+        want=GateStep.WAIT,
+    ),
+    "a new pod of a gang that runs is left to the scheduler": Case(
+        gang=a_gang(released(4), others=4, others_bound=4), now=after(6000), want=GateStep.STARTED
+    ),
+    "enough pods that the gate does not hold are waited for": Case(
+        gang=a_gang(members(1), others=4), want=GateStep.WAIT
     ),
     "a pod without a minimum is released": Case(
         gang=a_gang(members(1, of=None)), want=GateStep.STARTED, pods=1, reason=NOT_NEEDED
