@@ -211,13 +211,17 @@ def _first_done(answers: Iterable[WorkloadAnswer]) -> Mapping[str, datetime]:
 def _deadline(writes: Iterable[Write], hints: Iterable[Hint], before: datetime) -> datetime | None:
     """Return the latest deadline of the workload itself that was written or sent before a moment.
 
-    A settled victim waits for its gang, until another deadline, which is not its own.
+    A settled victim waits for its gang, until another deadline, which is not its own. While a call
+    waits for others, the deadline is the ceiling; its own time begins with the call.
     """
     states = [write.state for write in writes if write.has_succeeded and write.at <= before]
     written = [
         state.deadline
         for state in states
-        if state and state.deadline and state.phase in AWAITING_WORKLOAD
+        if state
+        and state.deadline
+        and state.hinted_at is not None
+        and state.phase in AWAITING_WORKLOAD
     ]
     hinted = [hint.deadline for hint in hints if hint.at <= before]
     return max([*written, *hinted], default=None)
