@@ -191,9 +191,9 @@ def observe(
     )
 
 
-def has_cleaners(pod: VictimPod, plan: CheckpointPlan) -> bool:
-    """True if finalizers are on the pod whose owners clean up before SIGTERM."""
-    return bool(cleanup.pending_cleaners(plan.cleaners_before, pod.metadata.finalizers or ()))
+def pending_cleaners(pod: VictimPod, plan: CheckpointPlan) -> tuple[str, ...]:
+    """Return the finalizers on the pod whose owners clean up before SIGTERM."""
+    return cleanup.pending_cleaners(plan.cleaners_before, pod.metadata.finalizers or ())
 
 
 def plan_of(pod: VictimPod, settings: PolicySettings, *, has_room: bool = True) -> CheckpointPlan:

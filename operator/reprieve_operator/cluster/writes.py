@@ -31,6 +31,7 @@ from reprieve_runtime.client.api import (
     Params,
 )
 from reprieve_runtime.client.paths import object_path
+from reprieve_runtime.client.reflector_store import HasMetadata
 
 from . import pod_state
 from .call_limiter import CallLimiter, CallPriority
@@ -43,6 +44,7 @@ _UNSCHEDULED_MESSAGE = "Reprieve: its gang was not placed as a whole in time"
 
 Body = dict[str, Any]
 R = TypeVar("R")
+P = TypeVar("P", bound=HasMetadata)
 
 
 class Writes:
@@ -71,7 +73,18 @@ class Writes:
         self, namespace: str, name: str, uid: str, priority: CallPriority = CallPriority.RECORD
     ) -> VictimPod | None:
         """Return the pod; `None` if it is gone, also if another pod has its name now."""
-        pod = await self.get(object_path("pods", namespace, name), VictimPod, priority)
+        return await self.read_pod_as(VictimPod, namespace, name, uid, priority)
+
+    async def read_pod_as(
+        self,
+        kind: type[P],
+        namespace: str,
+        name: str,
+        uid: str,
+        priority: CallPriority = CallPriority.RECORD,
+    ) -> P | None:
+        """Return what `kind` has of the pod; `None` as in `read_pod`."""
+        pod = await self.get(object_path("pods", namespace, name), kind, priority)
         return pod if pod is not None and pod.metadata.uid == uid else None
 
     async def get(

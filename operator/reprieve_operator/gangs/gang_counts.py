@@ -98,26 +98,15 @@ class GangCounts:
         timeout_seconds: int,
     ) -> GatedGang:
         """Return the gang with its other members, as far as they are known."""
-        gang = self._last_known(counted, pods, requirements, timeout_seconds)
-        if self._must_count(counted, gang) and self._may_count(pods[0]):
-            await self._count(counted, pods[0])
-            gang = self._last_known(counted, pods, requirements, timeout_seconds)
+        gang = self.last_known(counted, pods, requirements, timeout_seconds)
+        if self._must_count(counted, gang) and await self.count(counted, pods[0]):
+            gang = self.last_known(counted, pods, requirements, timeout_seconds)
         return gang
 
-    async def recount(
-        self,
-        counted: CountedGang,
-        pods: Sequence[LabelledPod],
-        requirements: StartRequirements,
-        timeout_seconds: int,
-    ) -> GatedGang | None:
-        """Return the gang with its other members as they are now; `None`: not known."""
-        if not self._may_count(pods[0]) or not await self._count(counted, pods[0]):
-            return None
-        return self._last_known(counted, pods, requirements, timeout_seconds)
-
-    async def _count(self, counted: CountedGang, pod: LabelledPod) -> bool:
-        """List the members; return whether that succeeded."""
+    async def count(self, counted: CountedGang, pod: LabelledPod) -> bool:
+        """List the members now; `False` if that failed, or is not allowed in this pass."""
+        if not self._may_count(pod):
+            return False
         try:
             async with self._list_semaphore:
                 counted.members = await gate_pods.list_members(self._api, pod)
@@ -129,7 +118,7 @@ class GangCounts:
         counted.counted_at = self._clock.monotonic()
         return True
 
-    def _last_known(
+    def last_known(
         self,
         counted: CountedGang,
         pods: Sequence[LabelledPod],

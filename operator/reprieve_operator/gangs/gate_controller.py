@@ -169,13 +169,11 @@ class GateController:
         if decision.step is GateStep.HOLD_BACK:
             # Without this, the new pods of a gang that runs, and pods that another user adds to it,
             # would have the pods leave that run.
-            current = await self._counts.recount(counted, pods, requirements, timeout_seconds)
-            gang = current or gang
-            decision = (
-                GateDecision(GateStep.WAIT)
-                if current is None
-                else gate_steps.decide_step(gang, settings, self._clock.now())
-            )
+            if await self._counts.count(counted, pods[0]):
+                gang = self._counts.last_known(counted, pods, requirements, timeout_seconds)
+                decision = gate_steps.decide_step(gang, settings, self._clock.now())
+            else:
+                decision = GateDecision(GateStep.WAIT)
         if not gang.minimum and settings.gang_gate and self._may_have_group(counted, pods):
             decision = GateDecision(GateStep.WAIT)
         return WatchedGang(key, pods, counted, requirements, gang, decision)

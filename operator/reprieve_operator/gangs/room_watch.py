@@ -119,7 +119,6 @@ class RoomWatch:
         """Watch while the room is wanted, until cancelled."""
         while True:
             await self._wanted.wait()
-            self._store = RoomStore()
             self._reflectors = self._make_reflectors(self._store)
             try:
                 async with asyncio.TaskGroup() as tasks:

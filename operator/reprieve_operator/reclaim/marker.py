@@ -17,10 +17,9 @@ from reprieve_policy.kube.values import timestamp
 from reprieve_policy.preemption import reclaim
 from reprieve_policy.preemption.automatic_reclaim import ReclaimRound
 from reprieve_runtime.client.api import ApiError
-from reprieve_runtime.client.paths import object_path
 
 from .lent_nodes import LentNode
-from .reader import LentNodePod
+from .reader import LentNodePod, reread
 
 _log = logging.getLogger(__name__)
 
@@ -90,15 +89,11 @@ class BorrowerMarker:
         return False
 
     async def _reread(self, pod: LentNodePod, may_leave: MayLeave) -> LentNodePod | None:
-        path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
-        current = await self._writes.get(path, LentNodePod)
-        is_there = (
-            current is not None
-            and current.uid == pod.uid
-            and current.occupies_node
-            and current.metadata.deletionTimestamp is None
-        )
-        return current if current is not None and is_there and await may_leave(current) else None
+        current = await reread(self._writes, pod)
+        if current is None or not current.occupies_node:
+            return None
+        is_leaving = current.metadata.deletionTimestamp is not None
+        return None if is_leaving or not await may_leave(current) else current
 
     def _report_victim(self, pod: LentNodePod, *, is_on_lent_node: bool) -> None:
         where = "its node was" if is_on_lent_node else "the node of another pod of its gang was"

@@ -62,6 +62,14 @@ class LentNodePod(Pod):
         return self.metadata.uid or ""
 
 
+async def reread(writes: Writes, pod: LentNodePod) -> LentNodePod | None:
+    """Return the pod as it is now; `None` if it is gone, also if another pod has its name."""
+    metadata = pod.metadata
+    return await writes.read_pod_as(
+        LentNodePod, metadata.namespace or "", metadata.name or "", pod.uid
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class LentNodesSnapshot:
     """The lent nodes of one home Namespace, and the pods on them as they were read."""
@@ -101,13 +109,8 @@ class ReclaimReader:
 
     async def still_waits(self, pod: LentNodePod) -> bool:
         """True if the pod is still turned away: the other reads may have taken long."""
-        path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
-        current = await self._writes.get(path, LentNodePod)
-        return (
-            current is not None
-            and current.uid == pod.uid
-            and automatic_reclaim.turned_away_at(current) is not None
-        )
+        current = await reread(self._writes, pod)
+        return current is not None and automatic_reclaim.turned_away_at(current) is not None
 
     async def may_leave(self, pod: LentNodePod, chosen: ReclaimRound, snapshot: Snapshot) -> bool:
         """True if a borrower, as it is now, may be a victim of the round."""

@@ -7,7 +7,6 @@ from reprieve_operator.cluster import event_messages, pod_state
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.policies import PolicySource
-from reprieve_policy.lifecycle import cleanup
 from reprieve_policy.lifecycle.eviction import Eviction
 
 _FIRST_REPORT_SECONDS = 3.0
@@ -60,8 +59,7 @@ class CleanerReport:
         return self._report(pod, event_messages.waiting_for_finalizers(held, now))
 
     def _pending(self, pod: VictimPod) -> tuple[str, ...]:
-        plan = pod_state.plan_of(pod, self._policy.current)
-        return cleanup.pending_cleaners(plan.cleaners_before, pod.metadata.finalizers or ())
+        return pod_state.pending_cleaners(pod, pod_state.plan_of(pod, self._policy.current))
 
     def _report(self, pod: VictimPod, message: tuple[str, str]) -> float:
         now, reason = self._clock.monotonic(), message[0]

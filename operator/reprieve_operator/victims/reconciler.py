@@ -177,7 +177,7 @@ class VictimReconciler:
             protection=assessment.protection,
             hint_lost=self._notice.hint_lost,
             request_forgotten=self._notice.request_forgotten,
-            has_cleaners=pod_state.has_cleaners(pod, plan),
+            has_cleaners=bool(pod_state.pending_cleaners(pod, plan)),
         )
         seen = self._gang_member.observe(seen, has_room=has_room)
         has_left = self._preemptors.has_left(uid)
