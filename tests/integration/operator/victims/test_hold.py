@@ -1,6 +1,6 @@
 """The finalizer of a victim from its notice to its end, with a whole reconciler and no API server.
 
-What a replacement inherits is written before the pod is released, whoever deletes it.
+What a replacement inherits is written before the pod is released, whichever client deletes it.
 """
 
 import asyncio

@@ -125,8 +125,8 @@ CASES = {
         want=["mine", "a", "b", "c", "d"],
     ),
     "a pod that is not due begins no round": Case(pods=(waiting(is_due=False),)),
-    "nobody leaves where there is room": Case(nodes=(lent("n", borrower("a")),)),
-    "nobody leaves where waiting is enough": Case(
+    "no pod leaves where there is room": Case(nodes=(lent("n", borrower("a")),)),
+    "no pod leaves where waiting is enough": Case(
         nodes=(lent("n", leaving("a", ""), borrower("b"), borrower("c"), borrower("d")),)
     ),
     "a borrower of a higher priority stays": Case(
