@@ -8,26 +8,18 @@ import socket
 import subprocess
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from reprieve_operator.checkpointing.endpoints import GrpcEndpoint
 from reprieve_operator.checkpointing.grpc_transport import GrpcTransport
 from reprieve_operator.checkpointing.transport import ReplyKind, WorkloadReply
-from reprieve_policy.checkpointing.contract import AnswerState, CheckpointRequest
+from reprieve_policy.checkpointing.contract import AnswerState
+from reprieve_testing.operator_parts import REQUEST
 from reprieve_testing.servers import grpc_example
 
 LINE = GrpcTransport()
 SECONDS = 60.0
 UNFINISHED = 143
-REQUEST = CheckpointRequest(
-    eviction_id="u-1",
-    attempt=1,
-    deadline=datetime(2026, 11, 21, 12, 10, tzinfo=UTC),
-    reason="",
-    preemption_class=4,
-    may_extend=True,
-)
 
 
 async def until(

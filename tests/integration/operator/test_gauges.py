@@ -10,24 +10,14 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from reprieve_operator.checkpointing.client import CheckpointClient
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallPriority
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.policies import NamespacePolicies
-from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.leader import Leader, Term
 from reprieve_operator.metrics import OperatorMetrics
-from reprieve_operator.replacements.ledger_writer import LedgerWriter
-from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
-from reprieve_operator.victims.build import build_registry
-from reprieve_operator.victims.hold import Hold
-from reprieve_operator.victims.lost_nodes import LostNodeChecker
-from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.registry import ReconcilerRegistry
-from reprieve_operator.victims.reporter import Reporter
-from reprieve_operator.victims.victim_sets import VictimSets
 from reprieve_operator.victims.watch import VictimWatch
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
@@ -38,6 +28,7 @@ from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction
 from reprieve_runtime.client.api import Api
 from reprieve_testing.objects.builders import NOW, after, an_eviction
+from reprieve_testing.operator_parts import a_registry
 from reprieve_testing.servers.stub_api import until
 
 SETTINGS = OperatorSettings(identity="a")
@@ -71,20 +62,13 @@ class OperatorReplica:
         )
         policy: Any = SimpleNamespace(current=PolicySettings())
         bare_pods: Any = SimpleNamespace(on_victim_gone=lambda uid, **_: self.gone.append(uid))
-        self.registry = build_registry(
-            writes=cast("Writes", self),
-            client=cast("CheckpointClient", None),
+        self.registry = a_registry(
+            writes=self,
             policy=policy,
             namespaces=namespaces,
-            ledger=cast("LedgerWriter", None),
-            jobs=cast("OwnerJobs", None),
             bare_pods=bare_pods,
-            lost_nodes=cast("LostNodeChecker", None),
-            hold=Hold(policy, namespaces, "reprieve-system"),
             recorder=recorder,
-            reporter=Reporter(recorder, self.metrics, namespaces),
-            victim_sets=VictimSets(Clock()),
-            preemptors=Preemptors(cast("Api", None), VictimSets(Clock()), Clock()),
+            metrics=self.metrics,
             settings=SETTINGS,
             clock=clock,
         )

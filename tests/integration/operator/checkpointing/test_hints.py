@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
 
 import pytest
 from aiohttp import web
@@ -14,20 +13,12 @@ from reprieve_operator.checkpointing.endpoints import HttpEndpoint
 from reprieve_operator.checkpointing.http_transport import HttpTransport
 from reprieve_operator.checkpointing.transport import ReplyKind, WorkloadReply
 from reprieve_policy.checkpointing import contract
-from reprieve_policy.checkpointing.contract import AnswerState, CheckpointRequest
+from reprieve_policy.checkpointing.contract import AnswerState
 from reprieve_testing.chaos.hostile_workloads import HostileWorkloads
+from reprieve_testing.operator_parts import REQUEST
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Serve = Callable[[Handler], Awaitable[HttpEndpoint]]
-
-REQUEST = CheckpointRequest(
-    eviction_id="u-1",
-    attempt=1,
-    deadline=datetime(2026, 11, 21, 12, 10, tzinfo=UTC),
-    reason="",
-    preemption_class=4,
-    may_extend=True,
-)
 
 
 @pytest.fixture

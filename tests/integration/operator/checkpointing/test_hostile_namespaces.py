@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,18 +18,11 @@ from reprieve_operator.checkpointing.endpoints import HttpEndpoint
 from reprieve_operator.checkpointing.http_transport import HttpTransport
 from reprieve_operator.checkpointing.transport import ReplyKind, WorkloadReply
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
+from reprieve_testing.operator_parts import REQUEST
 from reprieve_testing.virtual_time import run_in_virtual_time
 
 PODS, VICTIMS = 200, 40
 POLL_SECONDS = 2.0
-REQUEST = CheckpointRequest(
-    eviction_id="u-1",
-    attempt=1,
-    deadline=datetime(2026, 11, 21, 12, 10, tzinfo=UTC),
-    reason="",
-    preemption_class=4,
-    may_extend=True,
-)
 HANGS, ANSWERS = HttpEndpoint(URL("http://10.0.0.1:1/")), HttpEndpoint(URL("http://10.0.0.2:1/"))
 
 

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,11 @@ from aiohttp import web
 from reprieve_operator.checkpointing.endpoints import SignalEndpoint
 from reprieve_operator.checkpointing.signal_transport import SignalTransport
 from reprieve_operator.checkpointing.transport import ReplyKind
-from reprieve_policy.checkpointing.contract import CheckpointRequest
+from reprieve_testing.operator_parts import REQUEST
 from reprieve_testing.servers.stub_api import StubApi, stub_api
 
 TARGET = SignalEndpoint("team", "training-0", "u", "main", "USR1")
 PODS = "/api/v1/namespaces/team/pods"
-REQUEST = CheckpointRequest(
-    eviction_id="u-1",
-    attempt=1,
-    deadline=datetime(2026, 11, 21, 12, 10, tzinfo=UTC),
-    reason="",
-    preemption_class=4,
-    may_extend=True,
-)
 KILL, SHELL = ["kill", "-USR1", "1"], ["/bin/sh", "-c", "kill -USR1 1"]
 
 DONE = {"status": "Success"}

@@ -14,7 +14,7 @@ import pytest
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallLimiter
 from reprieve_operator.cluster.event_recorder import EventRecorder
-from reprieve_operator.cluster.leader_election import LeaderElection, NotLeading
+from reprieve_operator.cluster.leader_election import LeaderElection
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.gangs import gang_counts, gate_controller
@@ -25,6 +25,7 @@ from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.values import timestamp
 from reprieve_testing.objects.builders import NOW, after
+from reprieve_testing.operator_parts import Leadership
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 ALL, TEAM, NODES = "/api/v1/pods", "/api/v1/namespaces/team/pods", "/api/v1/nodes"
@@ -56,17 +57,6 @@ class EventReasons:
     def event(self, regarding: object, reason: str, note: str) -> None:  # noqa: ARG002
         self.reasons.append(reason)
         self.notes[reason] = note
-
-
-@dataclass
-class Leadership:
-    """The part of the election that `Writes` uses."""
-
-    is_leading: bool = True
-
-    def require_leadership(self) -> None:
-        if not self.is_leading:
-            raise NotLeading
 
 
 @dataclass

@@ -25,6 +25,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle.victim_set import VictimSetKey
 from reprieve_policy.preemption import reclaim
 from reprieve_testing.objects.builders import NOW
+from reprieve_testing.operator_parts import Leadership
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 NODES, ALL = "/api/v1/nodes", "/api/v1/pods"
@@ -56,17 +57,6 @@ class Policy:
 
     def record_warning(self, reason: str, _note: str) -> None:
         self.warnings.append(reason)
-
-
-@dataclass
-class Leadership:
-    """The part of the election that `Writes` uses."""
-
-    is_leading: bool = True
-
-    def require_leadership(self) -> None:
-        if not self.is_leading:
-            raise NotLeading
 
 
 class Namespaces:

@@ -8,35 +8,22 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
-from reprieve_operator.checkpointing.client import CheckpointClient
-from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.writes import Writes
-from reprieve_operator.metrics import OperatorMetrics
-from reprieve_operator.replacements.bare_pods import BarePodController
-from reprieve_operator.replacements.ledger_writer import LedgerWriter
-from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
-from reprieve_operator.victims.build import build_registry
-from reprieve_operator.victims.hold import Hold
-from reprieve_operator.victims.lost_nodes import LostNodeChecker
-from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.registry import ReconcilerRegistry
-from reprieve_operator.victims.reporter import Reporter
-from reprieve_operator.victims.victim_sets import VictimSets
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import annotations_of, labels_of
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction
-from reprieve_runtime.client.api import Api
+from reprieve_testing.operator_parts import a_registry
 from reprieve_testing.servers.stub_api import until
 
 OURS, OTHER, EARLY = keys.CLEANUP_FINALIZER, "example.com/disk", "example.com/early"
@@ -85,22 +72,14 @@ class OnePod:
             store_replacement=self._nothing, on_victim_gone=lambda *_, **__: None
         )
         ledger: Any = SimpleNamespace(record=self._record, publish_checkpoint=self._nothing)
-        self.registry = build_registry(
-            writes=cast("Writes", self),
-            client=cast("CheckpointClient", None),
+        self.registry = a_registry(
+            writes=self,
             policy=policy,
             namespaces=namespaces,
-            ledger=cast("LedgerWriter", ledger),
-            jobs=cast("OwnerJobs", None),
-            bare_pods=cast("BarePodController", bare),
-            lost_nodes=cast("LostNodeChecker", None),
-            hold=Hold(policy, namespaces, "reprieve-system"),
+            ledger=ledger,
+            bare_pods=bare,
             recorder=recorder,
-            reporter=Reporter(recorder, OperatorMetrics(), namespaces),
-            victim_sets=VictimSets(Clock()),
-            preemptors=Preemptors(cast("Api", None), VictimSets(Clock()), Clock()),
             settings=OperatorSettings(identity="a", resync_interval_seconds=0.2),
-            clock=Clock(),
         )
 
     @property

@@ -28,24 +28,16 @@ from reprieve_operator.cluster.call_limiter import CallLimiter
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
-from reprieve_operator.replacements.bare_pods import BarePodController
-from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
-from reprieve_operator.victims.build import build_registry
-from reprieve_operator.victims.hold import Hold
-from reprieve_operator.victims.lost_nodes import LostNodeChecker
-from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.registry import ReconcilerRegistry
-from reprieve_operator.victims.reporter import Reporter
-from reprieve_operator.victims.victim_sets import VictimSets
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import annotations_of
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Checkpoint, Eviction, Phase
-from reprieve_runtime.client.api import Api
 from reprieve_testing.objects.builders import an_eviction
+from reprieve_testing.operator_parts import a_registry
 from reprieve_testing.servers.stub_api import until
 
 Json = Any
@@ -215,22 +207,14 @@ async def session() -> AsyncIterator[Session]:
         policy: Any = SimpleNamespace(current=PolicySettings(ceiling_seconds=10**9))
         ledger: Any = SimpleNamespace(record=lambda *_, **__: asyncio.sleep(0))
         pod = a_pod(runner.addresses[0][1], state)
-        cluster.registry = registry = build_registry(
-            writes=cast("Writes", cluster),
+        cluster.registry = registry = a_registry(
+            writes=cluster,
             client=client,
             policy=policy,
             namespaces=namespaces,
             ledger=ledger,
-            jobs=cast("OwnerJobs", None),
-            bare_pods=cast("BarePodController", None),
-            lost_nodes=cast("LostNodeChecker", None),
-            hold=Hold(policy, namespaces, "reprieve-system"),
             recorder=recorder,
-            reporter=Reporter(recorder, OperatorMetrics(), namespaces),
-            victim_sets=VictimSets(Clock()),
-            preemptors=Preemptors(cast("Api", None), VictimSets(Clock()), Clock()),
             settings=replace(settings, resync_interval_seconds=5 * POLL),
-            clock=Clock(),
         )
         closing.extend([registry.close, client.close, runner.cleanup])
         registry.on_pod_update(pod)

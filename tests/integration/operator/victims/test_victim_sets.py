@@ -8,26 +8,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
-from reprieve_operator.checkpointing.client import CheckpointClient
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.pods import ContainerStatus, VictimPod
-from reprieve_operator.cluster.writes import Writes
-from reprieve_operator.metrics import OperatorMetrics
-from reprieve_operator.replacements.bare_pods import BarePodController
-from reprieve_operator.replacements.ledger_writer import LedgerWriter
-from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
-from reprieve_operator.victims.build import build_registry
-from reprieve_operator.victims.hold import Hold
-from reprieve_operator.victims.lost_nodes import LostNodeChecker
-from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.registry import ReconcilerRegistry
-from reprieve_operator.victims.reporter import Reporter
 from reprieve_operator.victims.victim_sets import VictimSets
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
@@ -38,6 +27,7 @@ from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_policy.lifecycle.victim_set import VictimSetKey
 from reprieve_testing.objects.builders import NOW, an_eviction
+from reprieve_testing.operator_parts import a_registry
 from reprieve_testing.servers.stub_api import until
 
 SAVES = {keys.CHECKPOINT_HINT: "annotation:"}
@@ -84,22 +74,16 @@ class Cluster:
             has_left=self.is_left.__contains__, is_node_wanted=lambda _: False
         )
         ledger: Any = SimpleNamespace(record=nothing, retract=nothing, publish_checkpoint=nothing)
-        self.registry = build_registry(
-            writes=cast("Writes", self),
-            client=cast("CheckpointClient", None),
+        self.registry = a_registry(
+            writes=self,
             policy=policy,
             namespaces=namespaces,
-            ledger=cast("LedgerWriter", ledger),
-            jobs=cast("OwnerJobs", None),
-            bare_pods=cast("BarePodController", bare),
-            lost_nodes=cast("LostNodeChecker", None),
-            hold=Hold(policy, namespaces, "reprieve-system"),
+            ledger=ledger,
+            bare_pods=bare,
             recorder=recorder,
-            reporter=Reporter(recorder, OperatorMetrics(), namespaces),
             victim_sets=self.sets,
-            preemptors=cast("Preemptors", preemptors),
+            preemptors=preemptors,
             settings=OperatorSettings(identity="a", resync_interval_seconds=self.resync_seconds),
-            clock=Clock(),
         )
 
     is_busy = False
