@@ -25,6 +25,7 @@ from realcluster.client.objects import Client, RefusedError
 from realcluster.errors import ClusterError
 from realcluster.install import BASE, NAMESPACE_FILE
 from realcluster.progress import Progress
+from reprieve_testing.cluster.audit_log import AuditEntry, changes_of_a_pod
 
 Json = Any
 T = TypeVar("T")
@@ -56,22 +57,6 @@ def wait_for(what: str, find: Callable[[], T | None], seconds: float = PATIENCE_
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds:g} s: {what}")
         time.sleep(_PAUSE_SECONDS)
-
-
-@dataclass(frozen=True)
-class AuditEntry:
-    """One change of a pod in the API server's audit log."""
-
-    at: str
-    verb: str
-    subresource: str
-    user: str
-    status: int
-
-    @property
-    def what(self) -> str:
-        """`patch`, `patch status`, `delete`, …"""
-        return f"{self.verb} {self.subresource}".strip()
 
 
 @dataclass
@@ -423,27 +408,7 @@ class ClusterHandle:
 
     def audit(self, namespace: str, name: str, user: str = "reprieve-operator") -> list[AuditEntry]:
         """Return the changes of a pod by users whose name ends with `user`, oldest first."""
-        lines = (
-            self.cluster.audit_log.read_text().splitlines()
-            if self.cluster.audit_log.exists()
-            else []
-        )
-        entries = (json.loads(line) for line in lines if name in line and namespace in line)
-        return [
-            AuditEntry(
-                entry["requestReceivedTimestamp"],
-                entry["verb"],
-                entry["objectRef"].get("subresource", ""),
-                entry["user"]["username"],
-                entry["responseStatus"]["code"],
-            )
-            for entry in entries
-            if entry["stage"] == "ResponseComplete"
-            and entry["objectRef"]["resource"] == "pods"
-            and entry["objectRef"].get("name") == name
-            and entry["objectRef"].get("namespace") == namespace
-            and entry["user"]["username"].endswith(user)
-        ]
+        return changes_of_a_pod(self.cluster.audit_log, namespace, name, user)
 
     def writes_until_end(self, namespace: str, name: str) -> list[str]:
         """Return the operator's accepted changes of a pod, up to its DELETE or eviction.
