@@ -31,10 +31,12 @@ class Running:
     process: asyncio.subprocess.Process
     session: aiohttp.ClientSession
     url: str
+    metrics_url: str
     log: list[dict[str, object]] = field(default_factory=list)
 
     async def get(self, path: str) -> tuple[int, str]:
-        async with self.session.get(self.url + path) as reply:
+        url = self.metrics_url if path == "/metrics" else self.url + path
+        async with self.session.get(url) as reply:
             return reply.status, await reply.text()
 
     async def wait_for_log(self, message: str) -> dict[str, object]:
@@ -65,7 +67,7 @@ async def running(directory: Path, *flags: str) -> AsyncIterator[Running]:
             "users": [{"name": "u", "user": user}],
         }
         kubeconfig.write_text(json.dumps(named | {"contexts": [context], "current-context": "x"}))
-    port = free_port()
+    port, metrics_port = free_port(), free_port()
     process = await start(
         *(
             "--kubeconfig",
@@ -74,6 +76,8 @@ async def running(directory: Path, *flags: str) -> AsyncIterator[Running]:
             "127.0.0.1",
             "--listen-port",
             str(port),
+            "--metrics-port",
+            str(metrics_port),
             *flags,
         )
     )
@@ -81,7 +85,8 @@ async def running(directory: Path, *flags: str) -> AsyncIterator[Running]:
     insecure.check_hostname, insecure.verify_mode = False, ssl.CERT_NONE
     try:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=insecure)) as session:
-            program = Running(process, session, f"https://127.0.0.1:{port}")
+            metrics_url = f"http://127.0.0.1:{metrics_port}/metrics"
+            program = Running(process, session, f"https://127.0.0.1:{port}", metrics_url)
             await program.wait_for_log("listening")
             yield program
     finally:

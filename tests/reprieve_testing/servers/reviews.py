@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 import aiohttp
+from prometheus_client import generate_latest
 
 from reprieve_certs import issue
 from reprieve_certs.issue import Credential, ServingNames
@@ -154,6 +155,7 @@ class RunningServer:
     url: str
     session: aiohttp.ClientSession
     webhooks: Webhooks
+    metrics: WebhookMetrics
     serving: ServingContext
     readiness: FixedReadiness
     source: FixedFacts
@@ -187,6 +189,10 @@ class RunningServer:
         async with self.session.post(self.url + path, data=body, headers=all_headers) as reply:
             return reply.status, await reply.text()
 
+    def shown_metrics(self) -> str:
+        """Return what `/metrics` shows."""
+        return generate_latest(self.metrics.registry).decode()
+
     async def get(self, path: str) -> tuple[int, str]:
         async with self.session.get(self.url + path) as reply:
             return reply.status, await reply.text()
@@ -208,13 +214,14 @@ async def running_server(
 ) -> AsyncIterator[RunningServer]:
     """Run the real server over TLS on a free port of loopback."""
     source, readiness, serving = FixedFacts(facts or Facts()), FixedReadiness(), ServingContext()
+    metrics = WebhookMetrics()
     now = datetime.now(UTC)
     ca = issue.issue_ca(now)
     credential = issue.issue_serving(ca, LOOPBACK, now)
     serving.load(credential.certificate_pem, credential.key_pem)
     webhooks = Webhooks(
         source,
-        WebhookMetrics(),
+        metrics,
         readiness,
         max_review_bytes=max_review_bytes,
         read_timeout_seconds=read_timeout_seconds,
@@ -229,6 +236,8 @@ async def running_server(
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=trusting(ca))
         ) as session:
-            yield RunningServer(url, session, webhooks, serving, readiness, source, ca, port.close)
+            yield RunningServer(
+                url, session, webhooks, metrics, serving, readiness, source, ca, port.close
+            )
     finally:
         await port.close()
