@@ -11,7 +11,7 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
@@ -203,5 +203,5 @@ async def listen(
     for opened in listening.sockets:
         # Connections inherit it. Without this, the kernel keeps up to some MB for each one, which
         # count against the memory limit of the pod.
-        cast("socket.socket", opened).setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
     return OpenPort(server, listening)

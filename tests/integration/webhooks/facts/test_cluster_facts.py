@@ -93,7 +93,7 @@ def a_namespace(name: str, **annotations: str) -> Any:
     }
 
 
-def shown(metrics: WebhookMetrics) -> list[str]:
+def metric_lines(metrics: WebhookMetrics) -> list[str]:
     """Return the lines of `/metrics`."""
     return generate_latest(metrics.registry).decode().splitlines()
 
@@ -367,7 +367,7 @@ async def test_during_an_outage_of_the_api_server_known_facts_apply_and_their_ag
 
 async def test_the_age_of_facts_is_a_metric_that_names_no_object(tmp_path: Path):
     async with cluster(tmp_path) as ready:
-        lines = shown(ready.metrics)
+        lines = metric_lines(ready.metrics)
         shown = [
             line.rpartition(" ") for line in lines if line.startswith("reprieve_facts_age_seconds{")
         ]
@@ -418,7 +418,7 @@ async def test_an_invalid_policy_is_reported_and_the_last_valid_one_applies_unti
                 f"reprieve_policy_is_good {is_good}.0",
                 f"reprieve_policy_config_errors_total {errors}.0",
             }
-            await ready.until(lambda: want <= set(shown(ready.metrics)))
+            await ready.until(lambda: want <= set(metric_lines(ready.metrics)))
             assert (await ready.facts_of("team")).settings.default_class == default_class
 
         await holds(4, 1, errors=0)
