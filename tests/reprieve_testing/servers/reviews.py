@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from ipaddress import IPv4Address
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +24,7 @@ from reprieve_certs.serving import ServingContext
 from reprieve_policy.facts import Facts, GangTraits, JobRequests
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
+from reprieve_runtime.serving.bounded_server import IsTrusted, nobody
 from reprieve_webhooks import listener
 from reprieve_webhooks.admission.review import AdmissionRequest
 from reprieve_webhooks.http.routes import RouteHandler
@@ -211,9 +213,12 @@ async def running_server(
     read_timeout_seconds: float = 5.0,
     further_routes: Mapping[tuple[str, str], RouteHandler] = MappingProxyType({}),
     guard: PodGuard | None = None,
+    client_ca: Path | None = None,
+    is_trusted: IsTrusted = nobody,
 ) -> AsyncIterator[RunningServer]:
     """Run the real server over TLS on a free port of loopback."""
-    source, readiness, serving = FixedFacts(facts or Facts()), FixedReadiness(), ServingContext()
+    source, readiness = FixedFacts(facts or Facts()), FixedReadiness()
+    serving = ServingContext(client_ca)
     metrics = WebhookMetrics()
     now = datetime.now(UTC)
     ca = issue.issue_ca(now)
@@ -227,10 +232,13 @@ async def running_server(
         read_timeout_seconds=read_timeout_seconds,
         further_routes=further_routes,
         guard=guard,
+        is_trusted=is_trusted,
     )
     if guard is not None:
         webhooks.serve_guard_at(["/guard"])
-    port = await listener.listen(webhooks, serving.listener, address="127.0.0.1", port=0)
+    port = await listener.listen(
+        webhooks, serving.listener, address="127.0.0.1", port=0, is_trusted=is_trusted
+    )
     url = f"https://127.0.0.1:{port.port}"
     try:
         async with aiohttp.ClientSession(
