@@ -21,13 +21,20 @@ _LOG = logging.getLogger(__name__)
 
 
 class ServingContext:
-    """One `ssl.SSLContext` for the listener; it selects the context of the current certificate."""
+    """One `ssl.SSLContext` for the listener; it selects the context of the current certificate.
 
-    def __init__(self) -> None:
+    With a file of CAs, clients may show a certificate, which one of these CAs must have signed.
+    """
+
+    def __init__(self, client_ca: Path | None = None) -> None:
+        self._client_ca = None if client_ca is None else client_ca.read_text(encoding="ascii")
         self._current: ssl.SSLContext | None = None
         self._loaded: tuple[bytes, bytes] | None = None
         self.expires_at: datetime | None = None
-        self.listener = _context()
+        try:
+            self.listener = self._new_context()
+        except ssl.SSLError as error:
+            raise OSError(f"{client_ca}: no certificates in PEM form") from error
         # OpenSSL calls this at each handshake, with or without a server name. Loading into one
         # context instead would keep an old RSA certificate beside a new ECDSA one: each key type
         # has its own slot.
@@ -41,7 +48,7 @@ class ServingContext:
         if self._loaded == (certificate_pem, key_pem):
             return False
         expires_at = x509.load_pem_x509_certificate(certificate_pem).not_valid_after_utc
-        context = _context()
+        context = self._new_context()
         try:
             _load_from_memory(context, certificate_pem, key_pem)
         except ssl.SSLError as error:
@@ -64,14 +71,16 @@ class ServingContext:
         connection.context = self._current
         return None
 
-
-def _context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # API servers keep connections and resume no sessions: two tickets for each connection would
-    # take a fifth of a handshake's time.
-    context.num_tickets = 0
-    return context
+    def _new_context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # API servers keep connections and resume no sessions: two tickets for each connection would
+        # take a fifth of a handshake's time.
+        context.num_tickets = 0
+        if self._client_ca is not None:
+            context.load_verify_locations(cadata=self._client_ca)
+            context.verify_mode = ssl.CERT_OPTIONAL
+        return context
 
 
 def _load_from_memory(context: ssl.SSLContext, certificate_pem: bytes, key_pem: bytes) -> None:

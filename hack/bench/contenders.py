@@ -51,6 +51,8 @@ def reprieve(
             address,
             "--listen-port",
             str(port),
+            "--metrics-port",
+            "0",
         ),
         *("--kubeconfig", str(kubeconfig), "--cert-dir", str(folder), *flags),
     ]

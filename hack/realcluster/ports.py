@@ -19,11 +19,12 @@ OFFSETS = {
     "kube-controller-manager": 3,
     "kube-scheduler": 4,
     "kwok": 5,
-    # 6 to 9 are for processes beside the cluster, such as Reprieve's own two programs; 10 to 19 for
-    # real nodes.
+    # 6 to 9 are for Reprieve's own two programs and their metrics; 10 to 19 for real nodes.
     "webhooks": 6,
     "operator": 7,
 }
+METRICS_ABOVE = 2
+"""From a program's port to that of its metrics."""
 
 
 def port(base: int, component: str) -> int:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from .client.kubectl import Kubectl
 from .errors import ClusterError
+from .ports import METRICS_ABOVE
 from .processes import Processes
 from .state import write_private
 
@@ -30,10 +31,22 @@ READY_SECONDS = 60.0  # 2 are usual; a busy machine with two cores needs more
 
 @dataclass(frozen=True)
 class Place:
-    """Where one program listens: `probe_url` has `/readyz` and `/metrics`."""
+    """Where one program listens: `probe_url` has `/readyz`."""
 
     flags: Sequence[object]
     probe_url: str
+
+    @property
+    def metrics_port(self) -> int:
+        """The port of `/metrics`."""
+        return int(self.probe_url.rpartition(":")[2]) + METRICS_ABOVE
+
+    def url(self, path: str) -> str:
+        """Return the URL of a probe or of the metrics, which have no TLS."""
+        if path != "/metrics":
+            return self.probe_url + path
+        host = self.probe_url.partition("://")[2].rpartition(":")[0]
+        return f"http://{host}:{self.metrics_port}{path}"
 
 
 class Programs:
@@ -51,7 +64,9 @@ class Programs:
             return
         kubeconfig = self._write_kubeconfig(name)
         program = Path(sys.executable).with_name(name)  # where the package's installation puts it
-        command = [program, "--kubeconfig", kubeconfig, *self._places[name].flags]
+        place = self._places[name]
+        metrics = ("--metrics-port", place.metrics_port)
+        command = [program, "--kubeconfig", kubeconfig, *metrics, *place.flags]
         self._processes.start(name, command, _environment())
 
     def stop(self, name: str, *, kill: bool = False) -> None:
@@ -91,7 +106,7 @@ class Programs:
             time.sleep(0.05)
 
     def read(self, name: str, path: str) -> str:
-        """Return an answer of the program's port for probes and metrics.
+        """Return an answer of the program's ports for probes and metrics.
 
         Raises OSError on failure.
         """
@@ -102,7 +117,7 @@ class Programs:
 
     def url(self, name: str, path: str) -> str:
         """Return the URL of a probe or of the metrics."""
-        return self._places[name].probe_url + path
+        return self._places[name].url(path)
 
     def _write_kubeconfig(self, name: str) -> Path:
         """Write a kubeconfig that holds only a new token of the program's ServiceAccount."""

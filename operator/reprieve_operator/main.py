@@ -10,6 +10,8 @@ import uvloop
 
 from reprieve_runtime import logs
 from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.serving.file_limit import raise_file_limit
+from reprieve_runtime.serving.metrics_port import serve_metrics
 from reprieve_runtime.settings import exit_with_errors
 
 from . import settings as options
@@ -29,6 +31,7 @@ def main() -> None:
         logs.configure(settings.log_format, settings.log_level)
     except ValueError as error:
         exit_with_errors(options.PROGRAM, [str(error)])
+    raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run(settings))
@@ -50,12 +53,16 @@ async def run(settings: OperatorSettings) -> None:
     lease_api = await Api.connect(settings.kubeconfig, user_agent=options.PROGRAM)
     # A leader has read the Lease, so that it knows the API server's time before its first victim.
     leader = Leader(api, lease_api, settings, Clock(now=lease_api.server_time.now), metrics)
-    server = ProbeServer(
-        metrics,
+    probes = ProbeServer(
         is_ready=lambda: leader.policy.reflector.is_synced,
         is_healthy=lambda: leader.is_healthy,
     )
-    await server.start(settings.listen_address, settings.listen_port)
+    ports = (
+        await probes.start(settings.listen_address, settings.listen_port),
+        await serve_metrics(
+            metrics.registry, address=settings.listen_address, port=settings.metrics_port
+        ),
+    )
     work = [
         asyncio.create_task(leader.policy.reflector.run(), name="policy"),
         asyncio.create_task(leader.election.run(leader.lead), name="election"),
@@ -69,7 +76,8 @@ async def run(settings: OperatorSettings) -> None:
             task.cancel()
         # The first task that failed by itself is the reason why the program ends.
         results = await asyncio.gather(*work, return_exceptions=True)
-        await server.stop()
+        for port in ports:
+            await port.close()
         await lease_api.close()
         await api.close()
     failures = [result for result in results if isinstance(result, Exception)]

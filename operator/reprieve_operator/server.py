@@ -1,59 +1,37 @@
-"""`/healthz`, `/readyz` and `/metrics` over plain HTTP, for probes and scrapers."""
+"""`/healthz` and `/readyz` over plain HTTP, for the kubelet's probes."""
 
 from collections.abc import Callable
 from http import HTTPStatus
 
 from aiohttp import web
-from prometheus_client.exposition import choose_encoder
 
-from .metrics import OperatorMetrics
+from reprieve_runtime.serving.bounded_server import Bounds, OpenPort, listen
+
+_BOUNDS = Bounds(connections=50, per_peer=10, idle_seconds=10.0)
+"""A kubelet opens a connection for each probe."""
 
 
 class ProbeServer:
     """Answers as soon as the program runs; ready once the policy has been read."""
 
-    def __init__(
-        self,
-        metrics: OperatorMetrics,
-        *,
-        is_ready: Callable[[], bool],
-        is_healthy: Callable[[], bool],
-    ) -> None:
-        self._metrics = metrics
-        self._is_ready = is_ready
-        self._is_healthy = is_healthy
-        application = web.Application()
-        application.router.add_get("/healthz", self._healthz)
-        application.router.add_get("/readyz", self._readyz)
-        application.router.add_get("/metrics", self._show_metrics)
-        self._runner = web.AppRunner(application, access_log=None)
+    def __init__(self, *, is_ready: Callable[[], bool], is_healthy: Callable[[], bool]) -> None:
+        self._probes = {
+            "/healthz": (
+                is_healthy,
+                "the API server answers, but the watch of victims receives nothing",
+            ),
+            "/readyz": (is_ready, "the policy has not been read yet"),
+        }
 
-    async def start(self, address: str, port: int) -> None:
+    async def start(self, address: str, port: int) -> OpenPort:
         """Listen; raises `OSError` if the port is taken."""
-        await self._runner.setup()
-        await web.TCPSite(self._runner, address, port, shutdown_timeout=1.0).start()
+        return await listen(self._respond, _BOUNDS, address=address, port=port)
 
-    async def stop(self) -> None:
-        """Stop listening."""
-        await self._runner.cleanup()
-
-    async def _healthz(self, _: web.Request) -> web.Response:
-        if self._is_healthy():
+    async def _respond(self, request: web.BaseRequest) -> web.Response:
+        probe = self._probes.get(request.path)
+        if probe is None or request.method != "GET":
+            return web.Response(status=HTTPStatus.NOT_FOUND, text="no such path\n")
+        holds, otherwise = probe
+        if holds():
             return web.Response(text="ok")
-        return web.Response(
-            status=HTTPStatus.SERVICE_UNAVAILABLE,
-            text="the API server answers, but the watch of victims receives nothing",
-        )
-
-    async def _readyz(self, _: web.Request) -> web.Response:
-        if self._is_ready():
-            return web.Response(text="ok")
-        return web.Response(
-            status=HTTPStatus.SERVICE_UNAVAILABLE, text="the policy has not been read yet"
-        )
-
-    async def _show_metrics(self, request: web.Request) -> web.Response:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(
-            body=encode(self._metrics.registry), headers={"Content-Type": content_type}
-        )
+        return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=otherwise)

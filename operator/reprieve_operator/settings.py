@@ -61,8 +61,9 @@ class OperatorSettings:
     deployment_name: str = setting(
         PROGRAM, help="the operator's own Deployment: where it is gone, no finalizer is left behind"
     )
-    listen_address: str = setting("0.0.0.0", help="address of /healthz, /readyz and /metrics")  # noqa: S104 - for the kubelet's probes
-    listen_port: int = setting(8080, help="port of /healthz, /readyz and /metrics")
+    listen_address: str = setting("0.0.0.0", help="address of both ports below")  # noqa: S104 - for the kubelet's probes
+    listen_port: int = setting(8080, help="port of /healthz and /readyz")
+    metrics_port: int = setting(8081, help="port of /metrics")
     log_format: str = setting("json", help='"json" or "text"')
     log_level: str = setting("INFO", help="DEBUG, INFO, WARNING or ERROR")
 
@@ -93,5 +94,6 @@ def _validate(settings: OperatorSettings) -> Sequence[str]:
         "--resync-interval-seconds must be above 0": settings.resync_interval_seconds > 0,
         "--hint-timeout-seconds must be above 0": settings.hint_timeout_seconds > 0,
         "--listen-port must be between 0 and 65535": 0 <= settings.listen_port <= 65535,
+        "--metrics-port must be between 0 and 65535": 0 <= settings.metrics_port <= 65535,
     }
     return [message for message, is_good in checks.items() if not is_good]

@@ -25,6 +25,8 @@ from reprieve_runtime import logs
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_runtime.client.watch_metrics import WatchedCollection
+from reprieve_runtime.serving.file_limit import raise_file_limit
+from reprieve_runtime.serving.metrics_port import serve_metrics
 from reprieve_runtime.settings import exit_with_errors, load
 
 from . import listener
@@ -63,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         names = _serving_names(settings)
     except ValueError as error:
         exit_with_errors(_PROGRAM, [str(error)])
+    raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings, names))
@@ -76,7 +79,8 @@ class _Program:
 
     def __init__(self, settings: Settings, names: ServingNames, api: Api) -> None:
         self.metrics = WebhookMetrics()
-        self.serving = ServingContext()
+        self.serving = ServingContext(client_ca=settings.client_ca_file)
+        self.is_trusted = listener.trusts(settings.client_names)
         self.facts = ClusterFacts(
             api,
             settings.namespace,
@@ -104,6 +108,7 @@ class _Program:
             max_review_bytes=settings.max_review_bytes,
             read_timeout_seconds=settings.read_timeout_seconds,
             guard=self.guard,
+            is_trusted=self.is_trusted,
             further_routes={
                 **self._checkpoint_routes(api, settings),
                 **(
@@ -178,6 +183,12 @@ async def _serve(settings: Settings, names: ServingNames) -> None:
             program.serving.listener,
             address=settings.listen_address,
             port=settings.listen_port,
+            is_trusted=program.is_trusted,
+        )
+        metrics_port = await serve_metrics(
+            program.metrics.registry,
+            address=settings.listen_address,
+            port=settings.metrics_port,
         )
         async with asyncio.TaskGroup() as tasks:
             background = (
@@ -192,6 +203,7 @@ async def _serve(settings: Settings, names: ServingNames) -> None:
             await stopped.wait()
             await _drain(program.webhooks, stopped, settings.drain_seconds)
             await open_port.close()
+            await metrics_port.close()
             for task in background:
                 task.cancel()
     finally:

@@ -10,7 +10,6 @@ from prometheus_client import (
     Gauge,
     Histogram,
     disable_created_metrics,
-    generate_latest,
 )
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
@@ -100,7 +99,3 @@ class WebhookMetrics:
             registry=self.registry,
         )
         gauge.set_function(lambda: until.timestamp() if (until := expires_at()) else 0.0)
-
-    def render(self) -> bytes:
-        """Return all metrics in the text format of Prometheus."""
-        return generate_latest(self.registry)

@@ -13,7 +13,8 @@ class Settings:
     listen_address: str = setting(
         "", help="address to listen on; empty for all addresses, IPv4 and IPv6"
     )
-    listen_port: int = setting(8443, help="TCP port for reviews, probes and metrics, all with TLS")
+    listen_port: int = setting(8443, help="TCP port for reviews and probes, both with TLS")
+    metrics_port: int = setting(8081, help="TCP port for /metrics, without TLS")
     kubeconfig: Path | None = setting(
         None, help="kubeconfig file; by default the pod's ServiceAccount, or else kubectl's file"
     )
@@ -51,6 +52,15 @@ class Settings:
         None,
         help="directory with tls.crt and tls.key that another program renews; "
         "then no Secret is used and no CA is injected",
+    )
+    client_ca_file: Path | None = setting(
+        None,
+        help="CA of the certificates that API servers show to webhooks, where they do; a client "
+        "that shows one goes first, and others are still answered",
+    )
+    client_names: tuple[str, ...] = setting(
+        (),
+        help="common names of such certificates, separated by commas; empty for all of that CA",
     )
     certificate_check_seconds: float = setting(
         60.0, help="time between two checks of the certificates [s]"

@@ -115,7 +115,7 @@ async def test_if_a_rule_raises_the_failure_policy_decides_and_the_process_conti
         done = await create(cluster, namespace, "3")
         assert (done.status == 0) is is_admitted, done.output
         assert ("failed calling webhook" in done.output) is not is_admitted
-        assert f"{ERRORS} 1.0" in (await server.get("/metrics"))[1]
+        assert f"{ERRORS} 1.0" in server.shown_metrics()
         server.source.facts = Facts()
         # This last answer closes the API server's connection before the port is closed.
         server.webhooks.is_draining = True

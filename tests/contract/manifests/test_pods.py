@@ -14,10 +14,11 @@ from reprieve_webhooks.settings import Settings
 DEPLOYMENTS = [
     pytest.param(found, id=found["metadata"]["name"]) for found in manifests.of_kind("Deployment")
 ]
-PORTS = {
-    "reprieve-webhooks": Settings().listen_port,
-    "reprieve-operator": OperatorSettings().listen_port,
+PORTS: dict[str, tuple[int, int]] = {
+    "reprieve-webhooks": (Settings().listen_port, Settings().metrics_port),
+    "reprieve-operator": (OperatorSettings().listen_port, OperatorSettings().metrics_port),
 }
+"""Of probes and of metrics."""
 PROJECT = tomllib.loads((manifests.ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -68,12 +69,28 @@ def test_each_deployment_has_its_own_service_account(deployment: Any) -> None:
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_the_probes_use_the_paths_that_the_program_serves(deployment: Any) -> None:
     container = container_of(deployment)
-    (port,) = container["ports"]
-    assert port["containerPort"] == PORTS[deployment["metadata"]["name"]]
+    port, metrics = container["ports"]
+    numbers = (port["containerPort"], metrics["containerPort"])
+    assert numbers == PORTS[deployment["metadata"]["name"]]
     for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
         request = container[probe]["httpGet"]
         assert (request["path"], request["port"]) == (path, port["name"])
         assert (request.get("scheme") == "HTTPS") == (port["name"] == "https")
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_only_monitoring_reaches_the_metrics_and_nobody_the_operators_probes(
+    deployment: Any,
+) -> None:
+    name = deployment["metadata"]["name"]
+    policy = manifests.named("NetworkPolicy", name)["spec"]
+    assert policy["podSelector"] == deployment["spec"]["selector"]
+    assert policy["policyTypes"] == ["Ingress"]
+    admitted = {rule["ports"][0]["port"]: rule.get("from") for rule in policy["ingress"]}
+    monitoring = [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
+    everybody = {"https": None} if name == "reprieve-webhooks" else {}
+    assert admitted == {"metrics": monitoring, **everybody}
+    assert admitted.keys() <= {port["name"] for port in container_of(deployment)["ports"]}
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)

@@ -66,6 +66,7 @@ class Program:
     process: subprocess.Popen[bytes]
     log: Path
     url: str
+    metrics_url: str
     end_lease: Callable[[], None] = lambda: None
 
     def wait_ready(self, seconds: float = PATIENCE_SECONDS) -> None:
@@ -82,7 +83,7 @@ class Program:
         Return `None` if the metric does not exist (yet), or the program does not answer.
         """
         try:
-            with urllib.request.urlopen(f"{self.url}/metrics", timeout=2) as answer:
+            with urllib.request.urlopen(self.metrics_url, timeout=2) as answer:
                 lines = answer.read().decode().splitlines()
         except OSError:
             return None
@@ -303,8 +304,9 @@ class ClusterHandle:
     def _start(
         self, name: str, settings: dict[str, object], command: Sequence[str] = ()
     ) -> Program:
-        port = free_port()
-        flags = {"listen_address": "127.0.0.1", "listen_port": port} | settings
+        port, metrics_port = free_port(), free_port()
+        address = {"listen_address": "127.0.0.1", "listen_port": port, "metrics_port": metrics_port}
+        flags = address | settings
         words = [f"--{key.replace('_', '-')}={_shown(value)}" for key, value in flags.items()]
         log = self.cluster.home / "logs" / f"{name}-{next(_names)}.log"
         with log.open("wb") as file:
@@ -313,7 +315,8 @@ class ClusterHandle:
             process = subprocess.Popen(
                 [*program, *words], stdin=stdin, stdout=file, stderr=file, env=_env()
             )
-        started = Program(process, log, f"http://127.0.0.1:{port}")
+        here = "http://127.0.0.1"
+        started = Program(process, log, f"{here}:{port}", f"{here}:{metrics_port}/metrics")
         if name == _OPERATOR:
             started.end_lease = self._end_lease
         self.programs.append(started)

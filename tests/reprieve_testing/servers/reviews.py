@@ -11,10 +11,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from ipaddress import IPv4Address
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import aiohttp
+from prometheus_client import generate_latest
 
 from reprieve_certs import issue
 from reprieve_certs.issue import Credential, ServingNames
@@ -22,6 +24,7 @@ from reprieve_certs.serving import ServingContext
 from reprieve_policy.facts import Facts, GangTraits, JobRequests
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
+from reprieve_runtime.serving.bounded_server import IsTrusted, nobody
 from reprieve_webhooks import listener
 from reprieve_webhooks.admission.review import AdmissionRequest
 from reprieve_webhooks.http.routes import RouteHandler
@@ -154,6 +157,7 @@ class RunningServer:
     url: str
     session: aiohttp.ClientSession
     webhooks: Webhooks
+    metrics: WebhookMetrics
     serving: ServingContext
     readiness: FixedReadiness
     source: FixedFacts
@@ -187,6 +191,10 @@ class RunningServer:
         async with self.session.post(self.url + path, data=body, headers=all_headers) as reply:
             return reply.status, await reply.text()
 
+    def shown_metrics(self) -> str:
+        """Return what `/metrics` shows."""
+        return generate_latest(self.metrics.registry).decode()
+
     async def get(self, path: str) -> tuple[int, str]:
         async with self.session.get(self.url + path) as reply:
             return reply.status, await reply.text()
@@ -205,30 +213,39 @@ async def running_server(
     read_timeout_seconds: float = 5.0,
     further_routes: Mapping[tuple[str, str], RouteHandler] = MappingProxyType({}),
     guard: PodGuard | None = None,
+    client_ca: Path | None = None,
+    is_trusted: IsTrusted = nobody,
 ) -> AsyncIterator[RunningServer]:
     """Run the real server over TLS on a free port of loopback."""
-    source, readiness, serving = FixedFacts(facts or Facts()), FixedReadiness(), ServingContext()
+    source, readiness = FixedFacts(facts or Facts()), FixedReadiness()
+    serving = ServingContext(client_ca)
+    metrics = WebhookMetrics()
     now = datetime.now(UTC)
     ca = issue.issue_ca(now)
     credential = issue.issue_serving(ca, LOOPBACK, now)
     serving.load(credential.certificate_pem, credential.key_pem)
     webhooks = Webhooks(
         source,
-        WebhookMetrics(),
+        metrics,
         readiness,
         max_review_bytes=max_review_bytes,
         read_timeout_seconds=read_timeout_seconds,
         further_routes=further_routes,
         guard=guard,
+        is_trusted=is_trusted,
     )
     if guard is not None:
         webhooks.serve_guard_at(["/guard"])
-    port = await listener.listen(webhooks, serving.listener, address="127.0.0.1", port=0)
+    port = await listener.listen(
+        webhooks, serving.listener, address="127.0.0.1", port=0, is_trusted=is_trusted
+    )
     url = f"https://127.0.0.1:{port.port}"
     try:
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=trusting(ca))
         ) as session:
-            yield RunningServer(url, session, webhooks, serving, readiness, source, ca, port.close)
+            yield RunningServer(
+                url, session, webhooks, metrics, serving, readiness, source, ca, port.close
+            )
     finally:
         await port.close()

@@ -5,15 +5,32 @@ from http import HTTPStatus
 
 from aiohttp import web
 
+from reprieve_runtime.serving.bounded_server import IsTrusted, nobody, peer_of
+
+from .body_budget import SMALL_BYTES, BodyBudget, Client
+
 _JSON = "application/json"
 
 
 class RequestBodyReader:
     """Reads the bodies of one path."""
 
-    def __init__(self, noun: str, *, max_bytes: int, timeout_seconds: float) -> None:
-        """`noun` names one body in the messages that refuse it."""
+    def __init__(
+        self,
+        noun: str,
+        *,
+        max_bytes: int,
+        timeout_seconds: float,
+        max_commas: int | None = None,
+        budget: BodyBudget | None = None,
+        is_trusted: IsTrusted = nobody,
+    ) -> None:
+        """`noun` names one body in the messages that refuse it.
+
+        With a budget, the caller releases the connection after the response.
+        """
         self._noun, self._max_bytes, self._timeout_seconds = noun, max_bytes, timeout_seconds
+        self._max_commas, self._budget, self._is_trusted = max_commas, budget, is_trusted
 
     async def read(self, request: web.BaseRequest) -> bytes | web.Response:
         """Return a whole body, or the response that refuses it."""
@@ -22,32 +39,52 @@ class RequestBodyReader:
         if request.content.is_eof():
             # The usual case: the whole review came with its head. This needs no timer and no
             # switch of tasks.
-            body = request.content.read_nowait()
-            return self._too_large() if len(body) > self._max_bytes else body
+            return self._check(request.content.read_nowait())
         if (request.content_length or 0) > self._max_bytes:
             return self._too_large()
-        return await self._read_chunks(request)
+        return await self._read_in_time(request)
 
-    async def _read_chunks(self, request: web.BaseRequest) -> bytes | web.Response:
-        body = bytearray()
+    async def _read_in_time(self, request: web.BaseRequest) -> bytes | web.Response:
+        is_waiting = True
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                async for chunk in request.content.iter_any():
-                    body += chunk
-                    if len(body) > self._max_bytes:
-                        return self._too_large()
+                await self._reserve(request)
+                is_waiting = False
+                return await self._read_chunks(request)
         except TimeoutError:
-            return with_connection_close(
-                text_response(
-                    HTTPStatus.REQUEST_TIMEOUT,
-                    f"the {self._noun} did not come within {self._timeout_seconds:g} s",
-                )
-            )
+            return with_connection_close(self._no_room(request) if is_waiting else self._late())
         except (web.RequestPayloadError, ConnectionError):
             return with_connection_close(
                 text_response(HTTPStatus.BAD_REQUEST, f"the {self._noun} was cut short")
             )
-        return bytes(body)
+
+    async def _reserve(self, request: web.BaseRequest) -> None:
+        # Without a length, in chunks, a body may become as large as any.
+        size = self._max_bytes if request.content_length is None else request.content_length
+        if self._budget is not None and size > SMALL_BYTES:
+            transport = request.protocol.transport
+            is_trusted = transport is not None and self._is_trusted(transport)
+            client = Client(request.protocol, peer_of(transport), is_trusted)
+            await self._budget.reserve(client, size)
+
+    async def _read_chunks(self, request: web.BaseRequest) -> bytes | web.Response:
+        body = bytearray()
+        async for chunk in request.content.iter_any():
+            body += chunk
+            if len(body) > self._max_bytes:
+                return self._too_large()
+        return self._check(bytes(body))
+
+    def _check(self, body: bytes) -> bytes | web.Response:
+        if len(body) > self._max_bytes:
+            return self._too_large()
+        most = self._max_commas
+        if most is not None and len(body) > most and body.count(b",") > most:
+            return text_response(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"a {self._noun} must not have more than {most} commas",
+            )
+        return body
 
     def _too_large(self) -> web.Response:
         return with_connection_close(
@@ -56,6 +93,26 @@ class RequestBodyReader:
                 f"a {self._noun} must not be larger than {self._max_bytes} bytes",
             )
         )
+
+    def _late(self) -> web.Response:
+        return text_response(
+            HTTPStatus.REQUEST_TIMEOUT,
+            f"the {self._noun} did not come within {self._timeout_seconds:g} s",
+        )
+
+    def _no_room(self, request: web.BaseRequest) -> web.Response:
+        assert self._budget is not None
+        if self._budget.is_used_by(peer_of(request.protocol.transport)):
+            status, others = HTTPStatus.TOO_MANY_REQUESTS, "other large ones of your address"
+        else:
+            status, others = HTTPStatus.SERVICE_UNAVAILABLE, "too many large ones of other clients"
+        response = text_response(
+            status,
+            f"the {self._noun} was not read within {self._timeout_seconds:g} s: {others} are under "
+            "way; try again",
+        )
+        response.headers["Retry-After"] = "1"
+        return response
 
 
 def text_response(status: HTTPStatus, sentence: str) -> web.Response:

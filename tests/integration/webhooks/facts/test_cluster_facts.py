@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 
 from reprieve_policy import keys
 from reprieve_policy.checkpointing.agent import CheckpointService
@@ -90,6 +91,11 @@ def a_namespace(name: str, **annotations: str) -> Any:
         "kind": "Namespace",
         "metadata": {"name": name, "resourceVersion": "7", "annotations": said},
     }
+
+
+def metric_lines(metrics: WebhookMetrics) -> list[str]:
+    """Return the lines of `/metrics`."""
+    return generate_latest(metrics.registry).decode().splitlines()
 
 
 def a_policy(**data: str) -> Mapping[str, Any]:
@@ -361,7 +367,7 @@ async def test_during_an_outage_of_the_api_server_known_facts_apply_and_their_ag
 
 async def test_the_age_of_facts_is_a_metric_that_names_no_object(tmp_path: Path):
     async with cluster(tmp_path) as ready:
-        lines = ready.metrics.render().decode().splitlines()
+        lines = metric_lines(ready.metrics)
         shown = [
             line.rpartition(" ") for line in lines if line.startswith("reprieve_facts_age_seconds{")
         ]
@@ -412,7 +418,7 @@ async def test_an_invalid_policy_is_reported_and_the_last_valid_one_applies_unti
                 f"reprieve_policy_is_good {is_good}.0",
                 f"reprieve_policy_config_errors_total {errors}.0",
             }
-            await ready.until(lambda: want <= set(ready.metrics.render().decode().splitlines()))
+            await ready.until(lambda: want <= set(metric_lines(ready.metrics)))
             assert (await ready.facts_of("team")).settings.default_class == default_class
 
         await holds(4, 1, errors=0)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest_asyncio
 
+from reprieve_runtime.serving.bounded_server import Bounds
 from reprieve_testing.servers.reviews import RunningServer, running_server, trusting
 from reprieve_webhooks import listener
 
@@ -55,8 +56,12 @@ async def listening_port(handshake_seconds: float = 60.0) -> AsyncIterator[Port]
             server.serving.listener,
             address="127.0.0.1",
             port=0,
-            max_connections=MOST,
-            handshake_seconds=handshake_seconds,
+            bounds=Bounds(
+                connections=MOST,
+                per_peer=MOST,
+                idle_seconds=60.0,
+                handshake_seconds=handshake_seconds,
+            ),
         )
         opened = Port(server, listening.port)
         try:

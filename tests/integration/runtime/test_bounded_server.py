@@ -1,0 +1,112 @@
+"""Too many connections: the peer that opened most loses one of its own, and no other peer does."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from reprieve_runtime.serving.bounded_server import Bounds, IsTrusted, listen, nobody, peer_of
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+CROWD, OTHER = "127.66.0.1", "127.66.0.2"
+
+
+@dataclass
+class Port:
+    """A port with room for four connections, and for three of one peer."""
+
+    number: int
+    arrived: asyncio.Event
+    go_on: asyncio.Event
+    opened: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    async def connect(self, address: str) -> Connection:
+        connection = await asyncio.open_connection(
+            "127.0.0.1", self.number, local_addr=(address, 0)
+        )
+        self.opened.append(connection[1])
+        return connection
+
+
+@asynccontextmanager
+async def port(is_trusted: IsTrusted = nobody, idle_seconds: float = 60.0) -> AsyncIterator[Port]:
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def respond(request: web.BaseRequest) -> web.Response:
+        if request.path == "/wait":
+            arrived.set()
+            await go_on.wait()
+        return web.Response(text="ok\n")
+
+    bounds = Bounds(connections=4, per_peer=3, idle_seconds=idle_seconds)
+    listening = await listen(respond, bounds, address="127.0.0.1", port=0, is_trusted=is_trusted)
+    opened = Port(listening.port, arrived, go_on)
+    try:
+        yield opened
+    finally:
+        for writer in opened.opened:
+            writer.transport.abort()
+        await listening.close()
+
+
+async def is_closed(connection: Connection) -> bool:
+    async with asyncio.timeout(60):
+        try:
+            return await connection[0].read(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+async def ask(connection: Connection, path: str = "/") -> bytes:
+    reader, writer = connection
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    async with asyncio.timeout(60):
+        await reader.readuntil(b"\r\n\r\n")
+        return await reader.readexactly(3)
+
+
+async def test_a_peer_that_opens_too_many_closes_its_own() -> None:
+    async with port() as opened:
+        other = await opened.connect(OTHER)
+        crowd = [await opened.connect(CROWD) for _ in range(5)]
+        assert [await is_closed(connection) for connection in crowd[:2]] == [True, True]
+        assert await ask(other) == b"ok\n"
+        assert [await ask(connection) for connection in crowd[2:]] == [b"ok\n"] * 3
+
+
+async def test_where_all_is_taken_the_peer_with_the_most_makes_room() -> None:
+    async with port() as opened:
+        crowd = [await opened.connect(CROWD) for _ in range(3)]
+        others = [await opened.connect(OTHER) for _ in range(2)]
+        assert await is_closed(crowd[0])
+        assert [await ask(connection) for connection in others] == [b"ok\n"] * 2
+
+
+async def test_a_request_under_way_is_answered_before_an_unused_connection_is_kept() -> None:
+    async with port() as opened:
+        busy = await opened.connect(CROWD)
+        answering = asyncio.create_task(ask(busy, "/wait"))
+        await opened.arrived.wait()
+        unused = [await opened.connect(CROWD) for _ in range(3)]
+        assert await is_closed(unused[0])
+        opened.go_on.set()
+        assert await answering == b"ok\n"
+
+
+async def test_trusted_connections_are_neither_counted_nor_closed() -> None:
+    is_other: Callable[[asyncio.BaseTransport], bool] = lambda each: peer_of(each) == OTHER  # noqa: E731
+    async with port(is_other) as opened:
+        trusted = [await opened.connect(OTHER) for _ in range(6)]
+        crowd = [await opened.connect(CROWD) for _ in range(4)]
+        assert await is_closed(crowd[0])
+        assert [await ask(connection) for connection in trusted] == [b"ok\n"] * 6
+        assert [await ask(connection) for connection in crowd[1:]] == [b"ok\n"] * 3
+
+
+async def test_a_head_that_does_not_end_is_given_up() -> None:
+    async with port(idle_seconds=0.1) as opened:
+        half = await opened.connect(CROWD)
+        half[1].write(b"GET / HTTP/1.1\r\nX-Half: ")
+        assert await is_closed(half)

@@ -1,0 +1,112 @@
+"""Large bodies that do not fit beside each other wait, and are told why if they wait too long.
+
+Clients with the certificate of an API server do not wait for others.
+"""
+
+import json
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from reprieve_testing.servers.reviews import RunningServer, a_pod, a_review, running_server
+from reprieve_testing.servers.reviews import trusting as trusting_server
+from reprieve_webhooks import listener
+from reprieve_webhooks.http.body_budget import Client
+
+LARGEST = 256 * 1024
+LARGE = json.dumps(a_review(a_pod(annotations={"x": "y" * 200_000}))).encode()
+HERE, ELSEWHERE = "127.0.0.1", "192.0.2.1"
+
+
+async def fill(server: RunningServer, *peers: str) -> None:
+    """Let bodies of these peers be under way, each of the largest size."""
+    for number, peer in enumerate(peers):
+        await server.webhooks._budget.reserve(Client(number, peer), LARGEST)
+
+
+@pytest.mark.parametrize(
+    ("peers", "status", "reason"),
+    [
+        ((ELSEWHERE, "192.0.2.2"), 503, "too many large ones of other clients"),
+        ((HERE,), 429, "other large ones of your address"),
+    ],
+)
+async def test_a_large_review_that_finds_no_room_is_told_why_and_a_small_one_is_answered(
+    peers: tuple[str, ...], status: int, reason: str
+) -> None:
+    async with running_server(max_review_bytes=LARGEST, read_timeout_seconds=0.2) as server:
+        await fill(server, *peers)
+        assert await server.send("/validate", LARGE) == (
+            status,
+            f"the review was not read within 0.2 s: {reason} are under way; try again\n",
+        )
+        assert (await server.ask("/validate", a_review(a_pod())))["allowed"] is True
+        server.webhooks._budget.release(0)
+        assert (await server.send("/validate", LARGE))[0] == 200
+
+
+def write_client_certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """Write a CA, and a certificate of this common name with its key; return both files."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    public = folder / "client-ca.crt"
+    public.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    both = folder / "client.pem"
+    both.write_bytes(
+        public.read_bytes()
+        + key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return public, both
+
+
+@pytest.mark.parametrize(
+    ("names", "status"), [((), 200), (("kube-apiserver",), 200), (("another",), 429)]
+)
+async def test_a_client_with_the_certificate_of_an_api_server_goes_first(
+    tmp_path: Path, names: tuple[str, ...], status: int
+) -> None:
+    authority, pair = write_client_certificate(tmp_path, "kube-apiserver")
+    async with running_server(
+        max_review_bytes=LARGEST,
+        read_timeout_seconds=0.2,
+        client_ca=authority,
+        is_trusted=listener.trusts(names),
+    ) as server:
+        await fill(server, HERE)
+        context = trusting_server(server.ca)
+        context.load_cert_chain(pair)
+        assert (await send_large(server, context)) == status
+        # Who shows none is answered as before.
+        assert (await send_large(server, trusting_server(server.ca))) == 429
+        assert (await server.ask("/validate", a_review(a_pod())))["allowed"] is True
+
+
+async def send_large(server: RunningServer, context: ssl.SSLContext) -> int:
+    headers = {"Content-Type": "application/json"}
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+        session.post(f"{server.url}/validate", data=LARGE, headers=headers) as reply,
+    ):
+        return reply.status

@@ -1,0 +1,112 @@
+"""Clients without credentials do not take the webhooks' memory, nor hold up reviews.
+
+The program runs as a process, under the memory limit of its manifest.
+"""
+
+import io
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from reprieve_policy import keys
+from reprieve_testing import manifests
+from reprieve_testing.servers.attackers import Attackers
+from reprieve_testing.servers.reviews import a_pod, a_review
+from reprieve_testing.servers.stub_api import stub_api
+from reprieve_testing.servers.webhook_program import (
+    RunningWebhooks,
+    any_certificate,
+    running_webhooks,
+    write_certificate,
+)
+from reprieve_webhooks.settings import Settings
+
+(CONTAINER,) = manifests.named("Deployment", "reprieve-webhooks")["spec"]["template"]["spec"][
+    "containers"
+]
+LIMIT = int(CONTAINER["resources"]["limits"]["memory"].removesuffix("Mi")) * 1024 * 1024
+LARGEST = Settings().max_review_bytes
+REVIEWS = 20
+PROTECTED = json.dumps(a_review(a_pod(labels={keys.PREEMPTION_CLASS: "9"}))).encode()
+"""Its namespace allows only class 10, so that it is refused where it is checked."""
+
+
+@asynccontextmanager
+async def ready_webhooks(directory: Path) -> AsyncIterator[RunningWebhooks]:
+    namespace = {"metadata": {"name": "team-a", "annotations": {keys.WORKLOAD_TYPE: "sensitive"}}}
+    write_certificate(directory)
+    collections = {"/api/v1/namespaces": {"team-a": namespace}}
+    async with stub_api(directory, collections=collections) as (stub, _):
+        stub.lists_released.set()
+        async with running_webhooks(directory, "--cert-dir", str(directory)) as program:
+            await program.wait_for_log("ready")
+            yield program
+
+
+def attackers_of(program: RunningWebhooks, *, addresses: int = 1) -> Attackers:
+    port = int(program.url.rpartition(":")[2])
+    return Attackers(port, addresses=addresses, context=any_certificate())
+
+
+async def check_reviews(program: RunningWebhooks) -> None:
+    """Send reviews, each on a connection of its own: all are answered, and refuse the pod."""
+    for _ in range(REVIEWS):
+        connector = aiohttp.TCPConnector(ssl=any_certificate())
+        headers = {"Content-Type": "application/json"}
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            session.post(f"{program.url}/validate", data=PROTECTED, headers=headers) as reply,
+        ):
+            assert reply.status == 200
+            assert (await reply.json())["response"]["allowed"] is False
+
+
+def check_memory(program: RunningWebhooks) -> None:
+    assert program.process.returncode is None
+    peak = program.peak_memory_bytes()
+    assert peak < LIMIT, f"{peak >> 20} MiB of {LIMIT >> 20}"
+
+
+async def test_stalled_bodies_take_little_memory_and_hold_up_no_review(tmp_path: Path) -> None:
+    async with ready_webhooks(tmp_path) as program, attackers_of(program) as attackers:
+        attackers.stall(100, LARGEST)
+        await check_reviews(program)
+        check_memory(program)
+
+
+async def test_a_flood_of_large_reviews_leaves_no_review_unanswered(tmp_path: Path) -> None:
+    async with ready_webhooks(tmp_path) as program, attackers_of(program) as attackers:
+        attackers.flood(24, 7_700_000)
+        await check_reviews(program)
+        check_memory(program)
+
+
+@pytest.mark.slow  # more connections than the two above
+async def test_as_many_connections_as_are_held_take_less_than_the_limit(tmp_path: Path) -> None:
+    async with ready_webhooks(tmp_path) as program, attackers_of(program, addresses=4) as attackers:
+        attackers.stall(300, LARGEST)
+        attackers.stall(300, 64 * 1024)
+        await attackers.send_half_a_head(200)
+        await check_reviews(program)
+        check_memory(program)
+
+
+async def test_a_body_of_very_many_values_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    """Without this, 8 MB of empty containers would hold up all others for 17 s."""
+    spec = '{"containers":[' + ",".join(["{}"] * 2_000_000) + "]}"
+    head = '{"request":{"uid":"u","operation":"CREATE","kind":{"kind":"Pod"},"object":{"spec":'
+    async with ready_webhooks(tmp_path) as program:
+        headers = {"Content-Type": "application/json"}
+        body = f"{head}{spec}}}}}}}".encode()
+        async with program.session.post(
+            f"{program.url}/validate", data=io.BytesIO(body), headers=headers
+        ) as reply:
+            assert (reply.status, await reply.text()) == (
+                413,
+                "a review must not have more than 150000 commas\n",
+            )
+        check_memory(program)

@@ -1,0 +1,92 @@
+"""Clients without credentials that try to take a server's memory, connections or time."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from itertools import cycle
+from typing import Self
+
+from reprieve_testing.servers.reviews import a_pod, a_review
+
+_PIECE = b"y" * 65536
+
+
+class Attackers:
+    """Connections to one port, from some addresses of loopback, until the block ends."""
+
+    def __init__(
+        self, port: int, *, addresses: int = 1, context: ssl.SSLContext | None = None
+    ) -> None:
+        self._port, self._context = port, context
+        self._addresses = cycle([f"127.66.0.{number}" for number in range(1, addresses + 1)])
+        self._writers: list[asyncio.StreamWriter] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def send_half_a_head(self, connections: int) -> None:
+        """Open connections, and send on each a head that does not end."""
+        for _ in range(connections):
+            with suppress(OSError):
+                _, writer = await self._connect()
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Half: ")
+
+    def stall(self, connections: int, size: int) -> None:
+        """Send bodies without their last byte, as fast as they are taken."""
+        self._tasks += [asyncio.create_task(self._stall(size)) for _ in range(connections)]
+
+    def flood(self, connections: int, size: int) -> None:
+        """Send whole reviews on new connections, one after another on each."""
+        empty = len(json.dumps(a_review(a_pod(annotations={"x": ""}))))
+        body = json.dumps(a_review(a_pod(annotations={"x": "y" * (size - empty)}))).encode()
+        self._tasks += [asyncio.create_task(self._flood(body)) for _ in range(connections)]
+
+    async def _stall(self, size: int) -> None:
+        with suppress(OSError):
+            async with self._posting(size) as (_, writer):
+                for _ in range((size - 1) // len(_PIECE)):
+                    writer.write(_PIECE)
+                    await writer.drain()
+                await asyncio.Event().wait()
+
+    async def _flood(self, body: bytes) -> None:
+        while True:
+            with suppress(OSError):
+                async with self._posting(len(body)) as (reader, writer):
+                    for begin in range(0, len(body), len(_PIECE)):
+                        writer.write(body[begin : begin + len(_PIECE)])
+                        await writer.drain()
+                    await reader.readline()
+            await asyncio.sleep(0)
+
+    @asynccontextmanager
+    async def _posting(
+        self, size: int
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        reader, writer = await self._connect()
+        head = "POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Content-Length: {size}\r\n\r\n".encode())
+        try:
+            yield reader, writer
+        finally:
+            writer.transport.abort()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        connection = await asyncio.open_connection(
+            "127.0.0.1",
+            self._port,
+            ssl=self._context,
+            local_addr=(next(self._addresses), 0),
+        )
+        self._writers.append(connection[1])
+        return connection

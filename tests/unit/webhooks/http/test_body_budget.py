@@ -1,0 +1,80 @@
+"""Which large bodies are read: trusted before others, small before large, each peer its share."""
+
+import asyncio
+
+from reprieve_webhooks.http.body_budget import BodyBudget, Client
+
+
+def client(name: str, peer: str, *, is_trusted: bool = False) -> Client:
+    return Client(name, peer, is_trusted)
+
+
+class Line:
+    """Bodies that ask for room in a budget of 10, of which a peer has 8; `read` has the order."""
+
+    def __init__(self) -> None:
+        self.budget = BodyBudget(in_all=10, per_peer=8)
+        self.read: list[str] = []
+        self.waiting: dict[str, asyncio.Task[None]] = {}
+
+    async def ask(self, name: str, size: int, peer: str, *, is_trusted: bool = False) -> None:
+        async def wait() -> None:
+            await self.budget.reserve(client(name, peer, is_trusted=is_trusted), size)
+            self.read.append(name)
+
+        self.waiting[name] = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    async def end(self, *names: str) -> None:
+        for name in names:
+            self.budget.release(name)
+            await asyncio.sleep(0)
+
+    async def give_up(self, name: str) -> None:
+        self.waiting[name].cancel()
+        await asyncio.gather(self.waiting[name], return_exceptions=True)
+
+
+async def test_the_smallest_that_waits_goes_first() -> None:
+    line = Line()
+    await line.ask("first", 8, "a")
+    await line.ask("large", 7, "b")
+    await line.ask("small", 3, "c")
+    assert line.read == ["first"]
+    await line.end("first")
+    assert line.read == ["first", "small", "large"]
+
+
+async def test_trusted_clients_go_before_smaller_ones_and_beyond_a_share() -> None:
+    line = Line()
+    await line.ask("first", 8, "a")
+    await line.ask("small", 3, "b")
+    await line.ask("trusted", 9, "c", is_trusted=True)
+    await line.end("first")
+    assert line.read == ["first", "trusted"]
+    await line.end("trusted")
+    assert line.read == ["first", "trusted", "small"]
+
+
+async def test_a_peer_whose_share_is_used_up_holds_up_no_other() -> None:
+    line = Line()
+    await line.ask("first", 8, "a")
+    await line.ask("second", 1, "a")
+    await line.ask("other", 2, "b")
+    assert line.read == ["first", "other"]
+    assert (line.budget.is_used_by("a"), line.budget.is_used_by("c")) == (True, False)
+    await line.end("first")
+    assert line.read == ["first", "other", "second"]
+
+
+async def test_a_body_that_gives_up_leaves_its_room_to_others() -> None:
+    line = Line()
+    await line.ask("first", 8, "a")
+    await line.ask("gone", 3, "b")
+    await line.ask("last", 4, "c")
+    await line.give_up("gone")
+    await line.end("first", "first", "gone")
+    assert line.read == ["first", "last"]
+    await line.end("last")
+    assert not line.budget.is_used_by("c")
