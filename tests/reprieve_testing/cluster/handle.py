@@ -256,11 +256,11 @@ class ClusterHandle:
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     def install_operator_rights(self) -> None:
-        """Apply the namespace, the guard with its rights, and the operator's rights; no
-        webhooks, no pods.
+        """Apply the namespace, the guard with its rights, and the operator's rights with their
+        limits; no webhooks, no pods.
         """
         self.kubectl.read("apply", "-f", NAMESPACE_FILE)
-        files = ("guard.yaml", "users-rbac.yaml", "operator-rbac.yaml")
+        files = ("guard.yaml", "program-limits.yaml", "users-rbac.yaml", "operator-rbac.yaml")
         self.kubectl.read("apply", *(word for file in files for word in ("-f", BASE / file)))
 
     def set_policy(self, **data: str) -> None:
