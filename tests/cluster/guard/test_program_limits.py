@@ -191,7 +191,7 @@ def webhooks_account(objects: ClusterHandle) -> Account:
 
 PRIVILEGED = {"containers": [CONTAINER | {"securityContext": {"privileged": True}}]}
 TEMPLATE = {"spec": {"template": {"spec": {"containers": [CONTAINER | {"image": "evil"}]}}}}
-OWN_FIELDS_ONLY = "Forbidden: Reprieve's operator changes only its own keys"
+OWN_FIELDS_ONLY = "Forbidden: the operator changes only its own keys"
 
 ATTACKS: dict[str, tuple[str, str, Object, str, str]] = {
     "a StatefulSet of kube-system becomes privileged": (
@@ -285,7 +285,7 @@ def test_the_operators_token_changes_nothing_but_what_the_operator_writes(
     reason = operator_account.refusal(
         kind, name, patch, subresource=subresource, namespace=namespace
     )
-    assert "Forbidden: Reprieve's operator" in reason or "pods of kube-system" in reason, reason
+    assert "Forbidden: the operator" in reason or "pods of kube-system" in reason, reason
 
 
 def test_a_refusal_names_the_fields(operator_account: Account) -> None:
@@ -374,7 +374,7 @@ def test_the_operators_token_creates_nothing_else(
     operator_account: Account, document: Object
 ) -> None:
     reason = operator_account.creation_refusal(document)
-    assert "Forbidden: Reprieve's operator" in reason, reason
+    assert "Forbidden: the operator" in reason, reason
 
 
 def test_the_operator_may_create_a_replacement_a_record_and_an_event(
@@ -419,7 +419,7 @@ def test_the_operators_token_deletes_no_pod_of_kube_system_and_no_other_object(
         ("namespace", TEAM, ""),
     ):
         delete = partial(operator_account.client.delete, kind, name, namespace=namespace)
-        assert "Forbidden: Reprieve's operator" in refusal_of(delete)
+        assert "Forbidden: the operator" in refusal_of(delete)
 
 
 SHELLS = {"a shell": ["sh"], "another command": ["/bin/sh", "-c", "kill -USR1 1; id"]}
@@ -430,7 +430,7 @@ def test_the_operators_token_enters_no_container(
     operator_account: Account, command: list[str]
 ) -> None:
     done = operator_account.kubectl.run("exec", "-n", TEAM, "pod", "-c", "main", "--", *command)
-    assert "Reprieve's operator runs nothing in a container but kill" in done.output
+    assert "the operator runs nothing in a container but kill" in done.output
     signal = ("kill", "-USR1", "1")
     done = operator_account.kubectl.run("exec", "-n", TEAM, "pod", "-c", "main", "--", *signal)
     # The pod has no node: the request got past admission.
@@ -470,7 +470,7 @@ def test_the_webhooks_token_changes_nothing_else_of_their_configurations(
 ) -> None:
     kind, path, value = attack
     output = patch_json(webhooks_account, kind, CONFIGURATION, path, value)
-    assert "Forbidden: Reprieve's webhooks change only" in output, output
+    assert "Forbidden: the webhooks change only" in output, output
 
 
 def test_the_webhooks_may_write_their_ca_and_the_path_of_the_guard(
@@ -514,9 +514,9 @@ def test_the_webhooks_token_changes_no_other_object(
 ) -> None:
     kind, name, patch, namespace = attack
     reason = webhooks_account.refusal(kind, name, patch, namespace=namespace)
-    assert "Forbidden: Reprieve's webhooks" in reason, reason
+    assert "Forbidden: the webhooks" in reason, reason
 
 
 def test_the_webhooks_token_reads_no_token(webhooks_account: Account) -> None:
     reason = refusal_of(lambda: webhooks_account.client.create_token("reprieve-operator", HOME))
-    assert "Forbidden: Reprieve's webhooks do not do this: CREATE serviceaccounts/token" in reason
+    assert "Forbidden: the webhooks do not do this: CREATE serviceaccounts/token" in reason

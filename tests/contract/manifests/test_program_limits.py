@@ -117,7 +117,7 @@ def test_limits_and_code_agree_on_names() -> None:
     text = str(spec_of(OPERATOR)["validations"])
     assert keys.REQUEUED_FROM in text
     assert f"!= '{UNTOUCHED}'" in text
-    assert WRITABLE == {"fieldSelector": f"metadata.namespace!={UNTOUCHED}"}
+    assert {"fieldSelector": f"metadata.namespace!={UNTOUCHED}"} == WRITABLE
 
 
 def test_the_webhooks_limits_and_code_agree_on_the_guards_path_and_the_secrets_keys() -> None:

@@ -26,6 +26,7 @@ from realcluster.errors import ClusterError
 from realcluster.install import BASE, NAMESPACE_FILE
 from realcluster.progress import Progress
 from reprieve_testing.cluster.audit_log import AuditEntry, changes_of_a_pod
+from reprieve_testing.rights import usage
 
 Json = Any
 T = TypeVar("T")
@@ -161,7 +162,11 @@ def cleared(name: str) -> Iterator[str]:
 def new_cluster(name: str, **settings: Json) -> Iterator[state.Cluster]:
     """Make a cluster for the block; raise `ClusterError` with the reason where that fails."""
     with cleared(name):
-        yield lifecycle.up(name, settings, None, Progress())
+        cluster = lifecycle.up(name, settings, None, Progress())
+        try:
+            yield cluster
+        finally:
+            usage.collect(cluster)
 
 
 def own_name(name: str) -> str:
