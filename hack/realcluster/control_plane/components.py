@@ -69,6 +69,7 @@ _GROUPS = (
     "policy",
     "coordination.k8s.io",
     "events.k8s.io",
+    "networking.k8s.io",
     "scheduling.k8s.io",
     "authentication.k8s.io",
     "authorization.k8s.io",
