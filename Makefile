@@ -66,6 +66,14 @@ test-fast: setup ## the tests that need no cluster: unit, contract, integration 
 test-cluster: setup binaries ## the cluster tests of `make test`: on a real control plane and, where it can run, a real node
 	@$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) tests/cluster tests/differential
 
+# An own folder for each run: files of an earlier one would hide a right that is no longer used.
+RIGHTS_FOLDER := .test-runs/rights
+.PHONY: rights
+rights: setup binaries ## the cluster tests, and which rights of our programs they used or missed (SLOW=1: with the slow ones)
+	@rm -rf $(RIGHTS_FOLDER)
+	@REPRIEVE_RIGHTS=$(abspath $(RIGHTS_FOLDER)) $(BIN)/pytest $(SIDE_BY_SIDE) $(if $(SLOW),,$(QUICK)) tests/cluster $(if $(SLOW),tests/chaos); \
+		status=$$?; $(BIN)/python -m reprieve_testing.rights $(RIGHTS_FOLDER) && exit $$status
+
 .PHONY: test-repeat
 test-repeat: setup ## `make test` several times, with a log of each run and a summary (TIMES=5, the last BUSY=2 with a busy loop beside)
 	@$(BIN)/python -m repeat --times $(or $(TIMES),5) --busy $(or $(BUSY),2)

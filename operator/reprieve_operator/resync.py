@@ -16,7 +16,7 @@ from reprieve_runtime.client.paths import object_path
 
 from .cluster import pod_state
 from .cluster.event_recorder import EventRecorder, ObjectReference
-from .cluster.pods import PAGE_SIZE, VersionedObject
+from .cluster.pods import PAGE_SIZE, WRITABLE, VersionedObject
 from .cluster.retries import GONE_OR_CHANGED, PERMANENT_STATUSES
 from .cluster.writes import Writes
 from .gangs.divergence import DivergenceMonitor
@@ -50,7 +50,11 @@ class PodResync:
         """Check all pods once; raises `ApiError`."""
         unreadable: dict[str, str] = {}
         async for pods, _ in self._api.list_pages(
-            object_path("pods"), VersionedObject, metadata_only=True, limit=PAGE_SIZE
+            object_path("pods"),
+            VersionedObject,
+            params=WRITABLE,
+            metadata_only=True,
+            limit=PAGE_SIZE,
         ):
             for pod in pods:
                 await self._resync_pod(pod.metadata, unreadable)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from realcluster.client import api
-from realcluster.programs import NAMESPACE, OPERATOR
+from realcluster.programs import NAMESPACE, OPERATOR, WEBHOOKS
 from realcluster.progress import Progress
 from realcluster.simulated_nodes.kwok import MANY_NODES, SLOW_GRACE_SECONDS
 from realcluster.state import ADMIN, Cluster, write_private
@@ -22,7 +24,7 @@ KUBELET_CLIENT = "kube-apiserver-kubelet-client"  # the usual name
 # Who changed which workload, and through which subresource. Tests ask which user deleted a victim
 # and when, whether a controller was refused, and what Reprieve's operator wrote with which
 # precondition.
-AUDIT_POLICY = {
+AUDIT_POLICY: dict[str, Any] = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "rules": [
@@ -55,9 +57,41 @@ AUDIT_POLICY = {
                 {"group": "scheduling.k8s.io"},
             ],
         },
-        {"level": "None"},
     ],
 }
+RIGHTS_FOLDER = "REPRIEVE_RIGHTS"
+"""Where a run of the tests collects which rights the programs use. It then audits also what they
+read, of the kinds of these groups."""
+_GROUPS = (
+    "",
+    "apps",
+    "batch",
+    "policy",
+    "coordination.k8s.io",
+    "events.k8s.io",
+    "networking.k8s.io",
+    "scheduling.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "admissionregistration.k8s.io",
+    "scheduling.x-k8s.io",
+    "scheduling.sigs.k8s.io",
+    "jobset.x-k8s.io",
+    "leaderworkerset.x-k8s.io",
+)
+_REQUESTS_OF_PROGRAMS = {
+    "level": "Metadata",
+    "users": [f"system:serviceaccount:{NAMESPACE}:{name}" for name in (OPERATOR, WEBHOOKS)],
+    # A watch that has not ended has an entry of the stage ResponseStarted only.
+    "omitStages": ["RequestReceived"],
+    "resources": [{"group": group} for group in _GROUPS],
+}
+
+
+def audit_policy(*, with_rights: bool) -> dict[str, object]:
+    """Return the audit policy; the first rule that matches a request applies."""
+    rules = [*AUDIT_POLICY["rules"], *([_REQUESTS_OF_PROGRAMS] if with_rights else [])]
+    return {**AUDIT_POLICY, "rules": [*rules, {"level": "None"}]}
 
 
 def write_files(cluster: Cluster) -> None:
@@ -70,7 +104,8 @@ def write_files(cluster: Cluster) -> None:
         pair = client_certificate.new_client_pair(KUBELET_CLIENT, "system:masters")
         for file, text in zip((certificate, key), pair, strict=True):
             write_private(file, text)
-    write_private(_audit_policy(cluster), json.dumps(AUDIT_POLICY, indent=2) + "\n")
+    policy = audit_policy(with_rights=RIGHTS_FOLDER in os.environ)
+    write_private(_audit_policy(cluster), json.dumps(policy, indent=2) + "\n")
 
 
 def start(cluster: Cluster, programs: dict[str, Path], progress: Progress) -> None:

@@ -8,6 +8,7 @@ volumes, ports and affinity that `Pod` (`reprieve_policy.kube.pods`) has; its pa
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from reprieve_policy.config.namespace import UNTOUCHED
 from reprieve_policy.kube.objects import (
     Quantities,
     ResourceRequirements,
@@ -18,6 +19,9 @@ from reprieve_policy.kube.pods import PodStatus
 
 PAGE_SIZE = 50
 """Objects in one page of a list: each may have 256 KiB of annotations, all in memory at once."""
+WRITABLE: Mapping[str, str] = {"fieldSelector": f"metadata.namespace!={UNTOUCHED}"}
+"""Selects the pods that the operator may write to. Without this, it would try for ever to write to
+a pod of kube-system that was marked before a mark there was refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

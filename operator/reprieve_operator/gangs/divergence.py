@@ -17,7 +17,7 @@ from reprieve_operator.cluster.pods import PAGE_SIZE
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
-from reprieve_policy.config.namespace import OFF
+from reprieve_policy.config.namespace import OFF, UNTOUCHED
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import dialects, divergence, divergence_scan
 from reprieve_policy.gangs.divergence_scan import DivergenceRecord, DivergenceScan
@@ -149,9 +149,10 @@ class DivergenceMonitor:
     ) -> int | None:
         """Return a value that changes if the namespace must be read again.
 
-        Returns `None` for a namespace without gangs, or with enforcement off.
+        Returns `None` for a namespace without gangs, with enforcement off, or that the operator may
+        not write to.
         """
-        if self._namespaces.get(name).enforcement == OFF:
+        if name == UNTOUCHED or self._namespaces.get(name).enforcement == OFF:
             return None
         if groups:
             uids = sorted(group.metadata.uid or "" for group in groups)

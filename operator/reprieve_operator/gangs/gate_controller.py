@@ -17,6 +17,7 @@ from reprieve_operator.background import run_until_one_ends
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import NotLeading
+from reprieve_operator.cluster.pods import WRITABLE
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
@@ -77,7 +78,7 @@ class GateController:
             GatePod,
             self._on_pod,
             on_delete=self._writer.forget,
-            params={"labelSelector": GANG_GATE_LABEL},
+            params={"labelSelector": GANG_GATE_LABEL, **WRITABLE},
         )
         self._steps: Mapping[GateStep, Callable[[WatchedGang], Awaitable[float]]] = {
             GateStep.WAIT: self._wait,

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable
 
-from reprieve_operator.cluster.pods import PAGE_SIZE, VictimPod
+from reprieve_operator.cluster.pods import PAGE_SIZE, WRITABLE, VictimPod
 from reprieve_policy import keys
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
@@ -30,7 +30,7 @@ class VictimWatch:
         self._on_delete = on_delete
         self._on_listed = on_listed
         self._uids: dict[Key, str] = {}
-        selector = {"labelSelector": keys.SOFT_EVICTION}
+        selector = {"labelSelector": keys.SOFT_EVICTION, **WRITABLE}
         self.reflector: Reflector[VictimPod, None] = Reflector(
             api,
             object_path("pods"),

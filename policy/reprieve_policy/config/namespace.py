@@ -34,6 +34,9 @@ what a preemption costs: interactive is "short-lived, low cost", a service comes
 
 EXEMPT = ("kube-system", "reprieve-system")
 """Namespaces to which no rule applies, as in `manifests/base`."""
+UNTOUCHED = "kube-system"
+"""Where Reprieve's operator writes nothing but Events; `manifests/base/program-limits.yaml` refuses
+it all else."""
 
 ENFORCE, WARN, OFF = "enforce", "warn", "off"
 ENFORCEMENTS = OneOf((ENFORCE, WARN, OFF))

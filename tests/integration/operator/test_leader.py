@@ -200,6 +200,10 @@ async def test_a_namespace_that_terminates_is_seen_and_reported(tmp_path: Path) 
 HOLDS = {
     "a living pod": ({}, 1),
     "a pod that is being deleted": ({"deletionTimestamp": "2026-11-21T12:00:00Z"}, 1),
+    "a pod of kube-system, which the operator does not write to": (
+        {"namespace": "kube-system"},
+        0,
+    ),
     "a pod with the finalizers of others": ({"finalizers": ["example.com/disk"]}, 0),
 }
 

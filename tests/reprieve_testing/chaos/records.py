@@ -15,6 +15,7 @@ from reprieve_policy import keys
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Eviction
+from reprieve_testing.cluster.audit_log import READ_VERBS
 
 Json = Any
 
@@ -124,10 +125,8 @@ def _decoded(line: bytes) -> Json | None:
 def _is_write(entry: Mapping[str, Json], namespace: str) -> bool:
     """True for a write of the operator to a pod of this namespace."""
     user, about = str(entry["user"]["username"]), entry["objectRef"]
-    return user.endswith(_OPERATOR) and (about["resource"], about.get("namespace")) == (
-        "pods",
-        namespace,
-    )
+    is_of_operator = user.endswith(_OPERATOR) and entry["verb"] not in READ_VERBS
+    return is_of_operator and (about["resource"], about.get("namespace")) == ("pods", namespace)
 
 
 def _precondition(body: Json) -> str:

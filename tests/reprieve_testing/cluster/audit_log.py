@@ -12,6 +12,10 @@ _ANSWER_SECONDS = 5.0
 """How long to wait for the entry of an answer; an API server that was killed writes none."""
 
 
+READ_VERBS = ("get", "list", "watch")
+"""In the log only where a run collects which rights the programs use."""
+
+
 @dataclass(frozen=True)
 class AuditEntry:
     """One change of a pod in the API server's audit log."""
@@ -57,7 +61,9 @@ def _entries_about(log: Path, namespace: str, name: str, user: str) -> Iterator[
             entry = json.loads(line)
             target = entry["objectRef"]
             found = (target["resource"], target.get("namespace"), target.get("name"))
-            if found == ("pods", namespace, name) and entry["user"]["username"].endswith(user):
+            is_change = entry["verb"] not in READ_VERBS
+            is_by_user = entry["user"]["username"].endswith(user)
+            if found == ("pods", namespace, name) and is_change and is_by_user:
                 yield entry
 
 

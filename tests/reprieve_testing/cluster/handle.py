@@ -26,6 +26,7 @@ from realcluster.errors import ClusterError
 from realcluster.install import BASE, NAMESPACE_FILE
 from realcluster.progress import Progress
 from reprieve_testing.cluster.audit_log import AuditEntry, changes_of_a_pod
+from reprieve_testing.rights import usage
 
 Json = Any
 T = TypeVar("T")
@@ -162,7 +163,11 @@ def cleared(name: str) -> Iterator[str]:
 def new_cluster(name: str, **settings: Json) -> Iterator[state.Cluster]:
     """Make a cluster for the block; raise `ClusterError` with the reason where that fails."""
     with cleared(name):
-        yield lifecycle.up(name, settings, None, Progress())
+        cluster = lifecycle.up(name, settings, None, Progress())
+        try:
+            yield cluster
+        finally:
+            usage.collect(cluster)
 
 
 def own_name(name: str) -> str:
@@ -257,11 +262,11 @@ class ClusterHandle:
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     def install_operator_rights(self) -> None:
-        """Apply the namespace, the guard with its rights, and the operator's rights; no
-        webhooks, no pods.
+        """Apply the namespace, the guard with its rights, and the operator's rights with their
+        limits; no webhooks, no pods.
         """
         self.kubectl.read("apply", "-f", NAMESPACE_FILE)
-        files = ("guard.yaml", "users-rbac.yaml", "operator-rbac.yaml")
+        files = ("guard.yaml", "program-limits.yaml", "users-rbac.yaml", "operator-rbac.yaml")
         self.kubectl.read("apply", *(word for file in files for word in ("-f", BASE / file)))
 
     def set_policy(self, **data: str) -> None:

@@ -16,6 +16,7 @@ from realcluster.client import api
 from realcluster.client.kubectl import Kubectl
 from realcluster.programs import OPERATOR, WEBHOOKS
 from realcluster.state import Cluster
+from reprieve_testing.cluster.audit_log import READ_VERBS
 from reprieve_testing.cluster.handle import LEASE_SECONDS, new_cluster, wait_for
 
 Json = Any
@@ -163,6 +164,8 @@ class Day:
     def _calls(self) -> Iterator[AuditedCall]:
         with self.cluster.audit_log.open() as lines:
             for entry in map(json.loads, lines):
+                if entry["verb"] in READ_VERBS:
+                    continue
                 target, status = entry["objectRef"], entry.get("responseStatus", {})
                 subresource = target.get("subresource", "")
                 yield AuditedCall(

@@ -20,6 +20,7 @@ from realcluster.client.kubectl import Kubectl
 from realcluster.programs import OPERATOR, WEBHOOKS
 from realcluster.progress import Progress
 from realcluster.state import Cluster
+from reprieve_testing.cluster.audit_log import READ_VERBS
 from reprieve_testing.cluster.handle import (
     LEASE_SECONDS,
     OPERATOR_NAMESPACE,
@@ -185,6 +186,7 @@ def calls_in(cluster: Cluster, namespace: str) -> Iterator[RemovalCall]:
             is_done
             and target["resource"] == "pods"
             and target.get("subresource", "eviction") == "eviction"
+            and entry["verb"] not in READ_VERBS
         ):
             at = datetime.fromisoformat(entry["requestReceivedTimestamp"])
             code = entry["responseStatus"]["code"]

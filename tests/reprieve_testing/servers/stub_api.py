@@ -107,7 +107,13 @@ class StubApi:
         await self.lists_released.wait()
         selector = request.query.get("labelSelector", "")
         stored = self.collections.get(path, {}).values()
-        items = [each for each in stored if self._selects(selector, each)]
+        left_out = request.query.get("fieldSelector", "").partition("metadata.namespace!=")[2]
+        items = [
+            each
+            for each in stored
+            if self._selects(selector, each)
+            and (not left_out or each["metadata"].get("namespace") != left_out)
+        ]
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
 
     def _fail(self) -> web.Response:

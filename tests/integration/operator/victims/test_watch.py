@@ -55,6 +55,14 @@ async def break_watch(stub: StubApi) -> None:
     await until(lambda: stub.calls[WATCH] > watches)
 
 
+async def test_pods_of_kube_system_are_not_watched(tmp_path: Path) -> None:
+    """The operator may not write to them (`manifests/base/program-limits.yaml`)."""
+    there = pod("there", "1")
+    there["metadata"]["namespace"] = "kube-system"
+    async with watched(tmp_path, there, pod("here", "2")) as (_, told):
+        assert told.seen == ["2 Running"]
+
+
 async def test_the_end_of_the_first_list_is_reported_once(tmp_path: Path) -> None:
     told, listed = Told(), list[int]()
     async with stub_api(tmp_path, collections={ALL: {"a": pod("a", "1")}}) as (stub, api):

@@ -1,0 +1,101 @@
+"""The rights that the manifests grant, beside those that a run used."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from realcluster.programs import OPERATOR, WEBHOOKS
+from reprieve_testing import manifests
+
+from .usage import PROGRAMS, Right, Usage
+
+OPTIONAL_ROLES = {
+    "reprieve-bare-pods": OPERATOR,
+    "reprieve:read-nodes": OPERATOR,
+    "reprieve:reclaim-nodes": OPERATOR,
+    "reprieve:send-signals": OPERATOR,
+}
+"""Roles of the base that only an admin binds."""
+EXTENDER = manifests.MANIFESTS / "components" / "extender" / "rbac.yaml"
+
+UNSEEN: Mapping[Right, str] = {
+    Right(OPERATOR, "report", "softevictions.reprieve.dev"): "checked inside admission",
+    Right(WEBHOOKS, "mark", "softevictions.reprieve.dev"): "checked inside admission",
+    Right(OPERATOR, "create", "pods/exec"): "checked beside `get`, which the log has",
+}
+"""Rights that an audit log does not show, and why."""
+
+FOR_EVERY_ACCOUNT = {
+    Right(program, "create", "selfsubjectaccessreviews.authorization.k8s.io")
+    for program in PROGRAMS
+}
+"""Granted by Kubernetes itself (`system:basic-user`)."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How the rights that were used differ from those that are granted."""
+
+    unused: tuple[Right, ...]
+    refused: Mapping[Right, str]
+    ungranted: tuple[Right, ...]
+    """Used by a right that no role of the manifests grants: a test bound another role."""
+
+    def __bool__(self) -> bool:
+        return bool(self.unused or self.refused or self.ungranted)
+
+    def render(self) -> str:
+        """Return a table of all differences."""
+        rows = [
+            *(("never used", right, "") for right in self.unused),
+            *(("refused", right, example) for right, example in sorted(self.refused.items())),
+            *(("used, not granted", right, "") for right in self.ungranted),
+        ]
+        cells = [
+            (what, right.program, right.verb, right.resource, more) for what, right, more in rows
+        ]
+        widths = [max((len(row[column]) for row in cells), default=0) for column in range(5)]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in cells
+        )
+
+
+def compare(usage: Usage) -> Difference:
+    """Compare what a run used with the roles of the manifests."""
+    granted = set(granted_rights())
+    return Difference(
+        unused=tuple(sorted(granted - usage.used - UNSEEN.keys())),
+        refused=usage.refused,
+        ungranted=tuple(sorted(usage.used - granted - FOR_EVERY_ACCOUNT)),
+    )
+
+
+def granted_rights() -> Iterator[Right]:
+    """Yield the rights of the base's bound and optional roles, and of the extender's."""
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        for binding in manifests.of_kind(kind):
+            for program in _programs_of(binding):
+                role = manifests.named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
+                yield from _rights_in(role, program)
+    for name, program in OPTIONAL_ROLES.items():
+        yield from _rights_in(manifests.named("ClusterRole", name), program)
+    for document in manifests.read(EXTENDER):
+        if document["kind"] == "ClusterRole":
+            yield from _rights_in(document, WEBHOOKS)
+
+
+def _programs_of(binding: Any) -> Iterator[str]:
+    for subject in binding["subjects"]:
+        if subject["kind"] == "ServiceAccount" and subject["name"] in PROGRAMS:
+            yield subject["name"]
+
+
+def _rights_in(role: Any, program: str) -> Iterator[Right]:
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                plural, slash, subresource = resource.partition("/")
+                name = f"{plural}.{group}" if group else plural
+                for verb in rule["verbs"]:
+                    yield Right(program, verb, f"{name}{slash}{subresource}")

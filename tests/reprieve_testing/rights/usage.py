@@ -1,0 +1,111 @@
+"""What each program requested, and what it was refused for want of a right: from audit logs."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from realcluster.control_plane.components import RIGHTS_FOLDER
+from realcluster.programs import NAMESPACE, OPERATOR, WEBHOOKS
+from realcluster.state import Cluster
+
+PROGRAMS = (OPERATOR, WEBHOOKS)
+_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:"
+_DECISION = "authorization.k8s.io/decision"
+
+
+class Right(NamedTuple):
+    """One verb on one resource, for one program."""
+
+    program: str
+    verb: str
+    resource: str
+    """`pods/status`, `jobs.batch`, `podgroups.scheduling.k8s.io/status`"""
+
+
+@dataclass
+class Usage:
+    """The rights that were used, and those that were missing, each with an example."""
+
+    used: set[Right] = field(default_factory=set)
+    refused: dict[Right, str] = field(default_factory=dict)
+
+    def add(self, other: "Usage") -> None:
+        """Add what another cluster's programs used."""
+        self.used |= other.used
+        self.refused = other.refused | self.refused
+
+    def render(self) -> str:
+        """Return the usage as JSON."""
+        refused = [[*right, example] for right, example in sorted(self.refused.items())]
+        return json.dumps({"used": sorted(self.used), "refused": refused}, indent=1)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return what `render` wrote."""
+        found = json.loads(text)
+        used = {Right(*right) for right in found["used"]}
+        return cls(used, {Right(*right): example for *right, example in found["refused"]})
+
+
+def collect(cluster: Cluster) -> None:
+    """Write what the programs of a cluster used, where a run asks for it."""
+    folder = os.environ.get(RIGHTS_FOLDER)
+    if folder and cluster.audit_log.exists():
+        text = read(audit_files(cluster.audit_log)).render()
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / f"{cluster.name}-{os.getpid()}-{os.urandom(4).hex()}.json").write_text(text)
+
+
+def audit_files(log: Path) -> list[Path]:
+    """Return a log and its predecessors, which were renamed when they were full."""
+    return [*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log]
+
+
+def read_folder(folder: Path) -> Usage:
+    """Return what all clusters of a run used."""
+    usage = Usage()
+    for file in sorted(folder.glob("*.json")):
+        usage.add(Usage.parse(file.read_text()))
+    return usage
+
+
+def read(files: Iterable[Path]) -> Usage:
+    """Return what the programs of one cluster used."""
+    usage = Usage()
+    for entry in _entries(files):
+        right = right_of(entry)
+        if right is None:
+            continue
+        if entry.get("annotations", {}).get(_DECISION) == "forbid":
+            usage.refused.setdefault(right, entry["requestURI"])
+        else:
+            usage.used.add(right)
+    return usage
+
+
+def right_of(entry: Mapping[str, Any]) -> Right | None:
+    """Return the right that a request needs; `None` if it is no request of a program.
+
+    A test that acts with a program's token is not the program: its client has another name.
+    """
+    program = entry["user"]["username"].removeprefix(_ACCOUNT)
+    target = entry.get("objectRef")
+    is_program = program in PROGRAMS and entry.get("userAgent") == program
+    is_answered = entry["stage"] in ("ResponseStarted", "ResponseComplete")
+    if target is None or not is_program or not is_answered or "impersonatedUser" in entry:
+        return None
+    group, subresource = target.get("apiGroup", ""), target.get("subresource", "")
+    resource = target["resource"] + (f".{group}" if group else "")
+    return Right(program, entry["verb"], resource + (f"/{subresource}" if subresource else ""))
+
+
+def _entries(files: Iterable[Path]) -> Iterator[Any]:
+    for file in files:
+        with file.open() as lines:
+            for line in lines:
+                # Most lines are about other users, and need not be decoded.
+                if _ACCOUNT in line and line.endswith("\n"):
+                    yield json.loads(line)
