@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from reprieve_policy.kube.objects import VersionedMeta
+from reprieve_policy.lifecycle import termination
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.watch_metrics import WatchedCollection
 
@@ -143,7 +144,16 @@ class Leader:
 
     async def _run_controllers(self, namespaces: NamespacePolicies) -> None:
         client = CheckpointClient(transport_factories(self._api))
-        writes = Writes(self._api, self._call_limiter, self.election, self._metrics, self._clock)
+        writes = Writes(
+            self._api,
+            self._call_limiter,
+            self.election,
+            self._metrics,
+            self._clock,
+            is_urgent=lambda state: termination.is_urgent(
+                state, self.policy.current, self._clock.now()
+            ),
+        )
         bare_pods = self._make_bare_pod_controller(writes)
         victim_sets = VictimSets(self._clock)
         preemptors = Preemptors(self._api, victim_sets, self._clock)

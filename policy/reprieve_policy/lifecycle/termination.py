@@ -26,6 +26,10 @@ from .suspension import SuspensionReadiness
 from .transitions import TERMINAL
 
 
+_URGENT_SECONDS, _URGENT_SHARE = 60, 4
+"""A victim is urgent in the last minute before its ceiling, and at most in the last quarter."""
+
+
 class EvictionMethod(StrEnum):
     """What to do now."""
 
@@ -159,6 +163,12 @@ def carry_over_budget_hold(
 def ceiling_of(eviction: Eviction, settings: PolicySettings) -> datetime:
     """Return when the victim's wait ends, whatever stands in the way."""
     return eviction.requested_at + timedelta(seconds=settings.ceiling_seconds)
+
+
+def is_urgent(eviction: Eviction, settings: PolicySettings, now: datetime) -> bool:
+    """True if the victim's ceiling is so near that its end comes before the notice of others."""
+    left = (ceiling_of(eviction, settings) - now).total_seconds()
+    return left <= min(_URGENT_SECONDS, settings.ceiling_seconds / _URGENT_SHARE)
 
 
 def _previous_hold_began(before: Eviction, settings: PolicySettings) -> datetime | None:

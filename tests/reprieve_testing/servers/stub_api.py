@@ -206,15 +206,20 @@ async def stub_api(directory: Path, **collections: Any) -> AsyncIterator[tuple[S
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    kubeconfig = directory / "kubeconfig"
-    kubeconfig.write_text(json.dumps(_kubeconfig(f"http://127.0.0.1:{runner.addresses[0][1]}")))
-    api = await Api.connect(kubeconfig, user_agent="test")
+    api = await connect(directory, runner.addresses[0][1])
     try:
         yield stub, api
     finally:
         stub.end_watches()
         await api.close()
         await runner.cleanup()
+
+
+async def connect(directory: Path, port: int) -> Api:
+    """Return a connection to a stub on this port; a file in the directory names it."""
+    kubeconfig = directory / "kubeconfig"
+    kubeconfig.write_text(json.dumps(_kubeconfig(f"http://127.0.0.1:{port}")))
+    return await Api.connect(kubeconfig, user_agent="test")
 
 
 def _kubeconfig(server: str) -> Any:
