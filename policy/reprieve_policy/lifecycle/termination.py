@@ -28,6 +28,8 @@ from .transitions import TERMINAL
 
 _URGENT_SECONDS, _URGENT_SHARE = 60, 4
 """A victim is urgent in the last minute before its ceiling, and at most in the last quarter."""
+_SECONDS_PER_POD = 0.03
+"""To write a victim's last state and to delete it, among many: about 30 pods a second."""
 
 
 class EvictionMethod(StrEnum):
@@ -163,6 +165,12 @@ def carry_over_budget_hold(
 def ceiling_of(eviction: Eviction, settings: PolicySettings) -> datetime:
     """Return when the victim's wait ends, whatever stands in the way."""
     return eviction.requested_at + timedelta(seconds=settings.ceiling_seconds)
+
+
+def deletion_time(gang_size: int, settings: PolicySettings) -> timedelta:
+    """Return how long it takes to delete a gang, at most a quarter of the ceiling."""
+    longest = settings.ceiling_seconds / _URGENT_SHARE
+    return timedelta(seconds=min(gang_size * _SECONDS_PER_POD, longest))
 
 
 def is_urgent(eviction: Eviction, settings: PolicySettings, now: datetime) -> bool:

@@ -71,12 +71,12 @@ CALLS = {
         *at_home("secrets", "get patch", WEBHOOKS.secret_name),
         *everywhere(
             "admissionregistration.k8s.io/mutatingwebhookconfigurations",
-            "get patch",
+            "get list watch patch",
             WEBHOOKS.webhook_configuration,
         ),
         *everywhere(
             "admissionregistration.k8s.io/validatingwebhookconfigurations",
-            "get patch",
+            "get list watch patch",
             WEBHOOKS.webhook_configuration,
         ),
     },

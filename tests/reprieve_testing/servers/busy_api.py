@@ -104,7 +104,9 @@ class BusyApi:
 
     def _create(self, path: str, body: Document) -> Document:
         name = body.get("metadata", {}).get("name")
-        return body if path.rsplit("/", 1)[-1] not in _NAMED else self._store(f"{path}/{name}", body)
+        return (
+            body if path.rsplit("/", 1)[-1] not in _NAMED else self._store(f"{path}/{name}", body)
+        )
 
     def _list(self, path: str, selector: str) -> Document:
         items = [one for of, one in self.objects.items() if _is_in(of, path, one, selector)]

@@ -88,6 +88,7 @@ class GangMember:
             is_requested_again=is_requested_again,
             must_evict=not (gang_may_be_deleted or seen.is_requested_by_deleter),
             may_terminate=gang_eviction.may_terminate(self._uid) or not has_room,
+            gang_size=gang_eviction.pod_count,
         )
 
     def on_state_written(self, pod: VictimPod, state: Eviction) -> None:
