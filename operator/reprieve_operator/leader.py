@@ -15,6 +15,7 @@ from reprieve_runtime.client.watch_metrics import WatchedCollection
 
 from .background import background
 from .checkpointing.client import CheckpointClient, transport_factories
+from .checkpointing.reserved_addresses import ReservedAddresses
 from .clock import Clock
 from .cluster.call_limiter import CallLimiter
 from .cluster.event_recorder import EventRecorder
@@ -158,6 +159,7 @@ class Leader:
         victim_sets = VictimSets(self._clock)
         preemptors = Preemptors(self._api, victim_sets, self._clock)
         hold = Hold(self.policy, namespaces, self._settings.namespace)
+        addresses = ReservedAddresses(self._api)
         uninstall = Uninstall(self._api, self._settings.namespace, self._settings.deployment_name)
         await uninstall.remember_deployment()
         registry = build_registry(
@@ -176,6 +178,7 @@ class Leader:
             preemptors=preemptors,
             settings=self._settings,
             clock=self._clock,
+            addresses=addresses,
         )
         # Those of all Namespaces, if it is the operator's own.
         namespaces.on_terminating = lambda name: registry.on_namespace_terminating(
@@ -208,6 +211,7 @@ class Leader:
         try:
             background_tasks = (
                 self._recorder.run,
+                addresses.run,
                 preemptors.run,
                 partial(self._resync_loop, resync),
                 gate_controller.run,

@@ -8,6 +8,7 @@ from reprieve_operator.checkpointing import endpoints
 from reprieve_operator.checkpointing.client import CheckpointClient
 from reprieve_operator.checkpointing.endpoints import Endpoint, SignalEndpoint
 from reprieve_operator.checkpointing.poller import CheckpointPoller
+from reprieve_operator.checkpointing.reserved_addresses import ReservedAddresses
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
@@ -38,7 +39,9 @@ class CheckpointSession:
         *,
         settings: OperatorSettings,
         clock: Clock,
+        addresses: ReservedAddresses | None = None,
     ) -> None:
+        self._refusal_of = (lambda _: None) if addresses is None else addresses.refusal
         self.poller = poller
         self._client = client
         self._policy = policy
@@ -105,7 +108,12 @@ class CheckpointSession:
         A string is the reason why it cannot be called; `None`: it wants an annotation.
         """
         hint = pod_state.plan_of(pod, self._policy.current).hint
-        return endpoints.resolve(pod, hint, allow_loopback=self._settings.allow_loopback_pod_ips)
+        return endpoints.resolve(
+            pod,
+            hint,
+            allow_loopback=self._settings.allow_loopback_pod_ips,
+            refusal_of=self._refusal_of,
+        )
 
     def annotation_request(self, pod: VictimPod, state: Eviction) -> CheckpointRequest | None:
         """Return the request to write into the annotation; `None` if a call carries it, or none."""

@@ -102,6 +102,8 @@ CALLS = {
         *everywhere("nodes", "list watch"),
         *everywhere("scheduling.k8s.io/priorityclasses", "watch"),
         *everywhere("scheduling.x-k8s.io/podgroups", "list watch"),
+        # checkpointing/reserved_addresses.py
+        *everywhere("networking.k8s.io/servicecidrs", "list watch"),
         # cluster/event_recorder.py
         *everywhere("events.k8s.io/events", "create"),
         *at_home("configmaps", "list watch", "reprieve-policy"),
