@@ -25,7 +25,6 @@ from .eviction import CheckpointOutcome, Eviction, Phase
 from .suspension import SuspensionReadiness
 from .transitions import TERMINAL
 
-
 _URGENT_SECONDS, _URGENT_SHARE = 60, 4
 """A victim is urgent in the last minute before its ceiling, and at most in the last quarter."""
 _SECONDS_PER_POD = 0.03

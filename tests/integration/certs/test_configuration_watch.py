@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from reprieve_certs.inject import ConfigurationWatch, WebhookConfigurations
+from reprieve_certs.issue import ServingNames
 from reprieve_certs.rotator import Rotator, StoredSecret
 from reprieve_certs.serving import ServingContext
-from reprieve_certs.issue import ServingNames
 from reprieve_testing.objects.builders import NOW
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 

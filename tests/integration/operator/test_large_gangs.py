@@ -4,6 +4,7 @@ kept.
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.settings import OperatorSettings
 from reprieve_policy import keys
 from reprieve_policy.lifecycle import ledger
+from reprieve_runtime.client.api import Api
 from reprieve_testing.servers.busy_api import BusyApi, busy_api
 from reprieve_testing.servers.stub_api import until
 
@@ -63,7 +65,7 @@ def mark(stub: BusyApi, name: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def leading(stub: BusyApi, api: Any, lease_api: Any) -> Any:
+async def leading(api: Api, lease_api: Api) -> AsyncIterator[Leader]:
     """Run the operator's leader, which has the lease, on a stub."""
     leader = Leader(api, lease_api, SETTINGS, Clock(), OperatorMetrics())
     work = [
@@ -83,7 +85,7 @@ async def evict_gang(directory: Path, pods: int, *, owned: bool = True, **settin
     """Mark one pod of a gang, and wait until all are gone; nobody else led meanwhile."""
     async with busy_api(directory, **settings) as (stub, api, lease_api):
         add_gang(stub, pods, owned=owned)
-        async with leading(stub, api, lease_api) as leader:
+        async with leading(api, lease_api) as leader:
             mark(stub, "train-0")
             async with asyncio.timeout(GONE_SECONDS):
                 while len(stub.deleted_at) < pods:  # noqa: ASYNC110 - no event to wait for

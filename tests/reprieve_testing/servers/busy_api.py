@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -71,14 +71,14 @@ class BusyApi:
         try:
             if is_counted and self._in_progress > self.capacity:
                 await asyncio.sleep(_STATUS_SECONDS)
-                status, answer = HTTPStatus.GATEWAY_TIMEOUT, _status(504, "Timeout")
+                status, answer = _refusal(HTTPStatus.GATEWAY_TIMEOUT)
             else:
                 await asyncio.sleep(self.latency_seconds)
                 body = json.loads(await request.read() or b"{}")
                 status, answer = self._answer(request, body)
         finally:
             self._in_progress -= is_counted
-        self.calls[request.method, resource, int(status)] += 1
+        self.calls[request.method, resource, status] += 1
         return web.json_response(answer, status=status)
 
     def _answer(self, request: web.BaseRequest, body: Document) -> tuple[int, Document]:
@@ -89,18 +89,18 @@ class BusyApi:
             return HTTPStatus.OK, self._list(path, request.query.get("labelSelector", ""))
         found = self.objects.get(path)
         if found is None:
-            return HTTPStatus.NOT_FOUND, _status(404, "NotFound")
-        if request.method == "GET":
-            return HTTPStatus.OK, found
+            return _refusal(HTTPStatus.NOT_FOUND)
         preconditions = body.get("preconditions") or body.get("metadata", {})
         version = preconditions.get("resourceVersion")
         if version not in (None, found["metadata"]["resourceVersion"]):
-            return HTTPStatus.CONFLICT, _status(409, "Conflict")
-        if request.method == "DELETE":
-            return HTTPStatus.OK, self._delete(path, found)
-        if request.method == "PUT":
-            return HTTPStatus.OK, self._store(path, body)
-        return HTTPStatus.OK, self._store(path, _merged(found, body))
+            return _refusal(HTTPStatus.CONFLICT)
+        answers: dict[str, Callable[[], Document]] = {
+            "GET": lambda: found,
+            "DELETE": lambda: self._delete(path, found),
+            "PUT": lambda: self._store(path, body),
+            "PATCH": lambda: self._store(path, _merged(found, body)),
+        }
+        return HTTPStatus.OK, answers[request.method]()
 
     def _create(self, path: str, body: Document) -> Document:
         name = body.get("metadata", {}).get("name")
@@ -208,5 +208,6 @@ def _merged(before: Document, patch: Document) -> Document:
     return after
 
 
-def _status(code: int, reason: str) -> Document:
-    return {"code": code, "reason": reason, "message": "the stub says so", "status": "Failure"}
+def _refusal(code: HTTPStatus) -> tuple[int, Document]:
+    status = {"code": code, "reason": code.phrase, "message": "no", "status": "Failure"}
+    return int(code), status

@@ -206,7 +206,7 @@ class TerminationCollaborators:
             on_pod_update=lambda _: None,
         )
 
-    async def record(self, pod: VictimPod, state: Eviction) -> None:
+    async def record(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002 - the ledger's interface
         self._write_owner("record")
 
     async def retract(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002
