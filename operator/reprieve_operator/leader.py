@@ -34,6 +34,7 @@ from .replacements.ledger_writer import LedgerWriter
 from .replacements.owner_jobs import OwnerJobs
 from .resync import PodResync
 from .settings import OperatorSettings
+from .unchecked_claims import UncheckedClaims
 from .uninstall import Uninstall, release_pods
 from .victims.build import build_registry
 from .victims.hold import Hold
@@ -187,7 +188,8 @@ class Leader:
         divergence = DivergenceMonitor(
             self._api, writes, self._recorder, self.policy, namespaces, self._clock
         )
-        resync = PodResync(self._api, writes, registry, self._recorder, divergence)
+        claims = UncheckedClaims(writes, self._recorder, self._metrics)
+        resync = PodResync(self._api, writes, registry, self._recorder, divergence, claims)
         gate_controller = self._make_gate_controller(writes, namespaces)
         seconds = self._settings.resync_interval_seconds
         resumer = JobResumer(writes, self._recorder, self._clock, interval_seconds=seconds)

@@ -102,6 +102,12 @@ CALLS = {
         *everywhere("nodes", "list watch"),
         *everywhere("scheduling.k8s.io/priorityclasses", "watch"),
         *everywhere("scheduling.x-k8s.io/podgroups", "list watch"),
+        # unchecked_claims.py
+        *everywhere(
+            "admissionregistration.k8s.io/mutatingwebhookconfigurations",
+            "get",
+            WEBHOOKS.webhook_configuration,
+        ),
         # checkpointing/reserved_addresses.py
         *everywhere("networking.k8s.io/servicecidrs", "list watch"),
         # cluster/event_recorder.py

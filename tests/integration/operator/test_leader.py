@@ -24,6 +24,7 @@ from reprieve_operator.leader import Leader, Term
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.resync import PodResync
 from reprieve_operator.settings import OperatorSettings
+from reprieve_operator.unchecked_claims import UncheckedClaims
 from reprieve_operator.uninstall import Uninstall
 from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.watch import VictimWatch
@@ -219,6 +220,8 @@ async def test_the_resync_removes_a_finalizer_that_no_eviction_needs(
             add_pod=lambda _: None, check_changed_namespaces=lambda: asyncio.sleep(0)
         )
         registry: Any = set()
-        resync = PodResync(api, writes, registry, cast("EventRecorder", None), divergence)
+        recorder = cast("EventRecorder", None)
+        claims = UncheckedClaims(writes, recorder, OperatorMetrics())
+        resync = PodResync(api, writes, registry, recorder, divergence, claims)
         await resync.run_once()
         assert [body["metadata"]["finalizers"] for _, body in stub.patches] == [[]] * released
