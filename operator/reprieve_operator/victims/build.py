@@ -84,6 +84,7 @@ def build_registry(
             settings=settings,
             clock=clock,
             addresses=addresses,
+            gang_size=lambda: gang_member.gang_size,
         )
         notice = Notice(
             session,

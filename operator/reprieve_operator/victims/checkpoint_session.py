@@ -4,6 +4,8 @@ The request goes to the endpoint that `endpoints` resolves, or into an annotatio
 accepted from either, whatever carried the request.
 """
 
+from collections.abc import Callable
+
 from reprieve_operator.checkpointing import endpoints
 from reprieve_operator.checkpointing.client import CheckpointClient
 from reprieve_operator.checkpointing.endpoints import Endpoint, SignalEndpoint
@@ -40,8 +42,10 @@ class CheckpointSession:
         settings: OperatorSettings,
         clock: Clock,
         addresses: ReservedAddresses | None = None,
+        gang_size: Callable[[], int] = lambda: 0,
     ) -> None:
         self._refusal_of = (lambda _: None) if addresses is None else addresses.refusal
+        self._gang_size = gang_size
         self.poller = poller
         self._client = client
         self._policy = policy
@@ -173,7 +177,7 @@ class CheckpointSession:
 
     def _build_request(self, pod: VictimPod, state: Eviction) -> CheckpointRequest:
         policy = self._namespaces.get(pod.metadata.namespace)
-        return pod_state.request_of(pod, state, self._policy.current, policy)
+        return pod_state.request_of(pod, state, self._policy.current, policy, self._gang_size())
 
     def _report_answer_error(self, pod: VictimPod, error: str) -> None:
         if error and error != self._reported_answer_error:

@@ -476,9 +476,4 @@ def _prolong(eviction: Eviction, deadline: datetime, context: _Context) -> Evict
 
 
 def _latest(eviction: Eviction, context: _Context) -> datetime:
-    """Return how long the victim may wait: to the ceiling, less what its gang takes to be deleted.
-
-    Without this, the last of a thousand pods would be deleted long after the ceiling.
-    """
-    ceiling = termination.ceiling_of(eviction, context.settings)
-    return ceiling - termination.deletion_time(context.seen.gang_size, context.settings)
+    return termination.latest_deadline(eviction, context.settings, context.seen.gang_size)

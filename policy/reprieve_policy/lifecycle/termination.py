@@ -166,10 +166,14 @@ def ceiling_of(eviction: Eviction, settings: PolicySettings) -> datetime:
     return eviction.requested_at + timedelta(seconds=settings.ceiling_seconds)
 
 
-def deletion_time(gang_size: int, settings: PolicySettings) -> timedelta:
-    """Return how long it takes to delete a gang, at most a quarter of the ceiling."""
-    longest = settings.ceiling_seconds / _URGENT_SHARE
-    return timedelta(seconds=min(gang_size * _SECONDS_PER_POD, longest))
+def latest_deadline(eviction: Eviction, settings: PolicySettings, gang_size: int) -> datetime:
+    """Return how long the victim may wait: to the ceiling, less what its gang takes to be deleted.
+
+    That is at most a quarter of the ceiling. Without this, the last of a thousand pods would be
+    deleted long after the ceiling.
+    """
+    seconds = min(gang_size * _SECONDS_PER_POD, settings.ceiling_seconds / _URGENT_SHARE)
+    return ceiling_of(eviction, settings) - timedelta(seconds=seconds)
 
 
 def is_urgent(eviction: Eviction, settings: PolicySettings, now: datetime) -> bool:

@@ -246,8 +246,9 @@ def test_a_victim_is_urgent_shortly_before_its_ceiling(
 @pytest.mark.parametrize(
     ("pods", "ceiling_seconds", "seconds"), [(0, 1800, 0), (1000, 1800, 30), (1000, 60, 15)]
 )
-def test_a_gang_takes_time_to_delete_by_its_size(
+def test_a_gang_waits_less_by_what_its_deletion_takes(
     pods: int, ceiling_seconds: int, seconds: int
 ) -> None:
     settings = PolicySettings(ceiling_seconds=ceiling_seconds)
-    assert termination.deletion_time(pods, settings).total_seconds() == seconds
+    latest = termination.latest_deadline(an_eviction().build(), settings, pods)
+    assert latest == after(ceiling_seconds - seconds)
