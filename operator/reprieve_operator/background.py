@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from .cluster.leader_election import NotLeading
 
@@ -19,16 +19,35 @@ async def background(
     *work: BackgroundTask, restart_seconds: float = _RESTART_SECONDS
 ) -> AsyncIterator[None]:
     """Run the tasks until the body of the block ends."""
-    tasks = [asyncio.create_task(_restart_on_failure(one, restart_seconds)) for one in work]
+    is_ending = asyncio.Event()
+    tasks = [
+        asyncio.create_task(_restart_on_failure(one, restart_seconds, is_ending)) for one in work
+    ]
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        is_ending.set()
+        await _end(tasks)
 
 
-async def _restart_on_failure(work: BackgroundTask, restart_seconds: float) -> None:
+async def run_until_one_ends(*work: BackgroundTask) -> None:
+    """Run the tasks side by side until one of them ends, or fails: its error is raised.
+
+    Unlike `asyncio.TaskGroup`, which drops the caller's cancellation if a task fails while it is
+    cancelled: a caller that then starts the group again would never end.
+    """
+    tasks = [asyncio.ensure_future(one()) for one in work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        await _end(tasks)
+
+
+async def _restart_on_failure(
+    work: BackgroundTask, restart_seconds: float, is_ending: asyncio.Event
+) -> None:
     """Restart a task that fails.
 
     Without this, one object that cannot be read would silently end the resync for the whole term.
@@ -39,7 +58,7 @@ async def _restart_on_failure(work: BackgroundTask, restart_seconds: float) -> N
         except NotLeading:
             return
         except Exception:  # noqa: BLE001 - for the reason above
-            if _is_cancelled():
+            if is_ending.is_set():
                 # It failed while it ended. If it restarted, nothing would end it any more.
                 _log.exception("background task failed while it ended")
                 return
@@ -49,6 +68,7 @@ async def _restart_on_failure(work: BackgroundTask, restart_seconds: float) -> N
         await asyncio.sleep(restart_seconds)
 
 
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+async def _end(tasks: Sequence[asyncio.Future[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

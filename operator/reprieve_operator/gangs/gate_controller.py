@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 
+from reprieve_operator.background import run_until_one_ends
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import NotLeading
@@ -95,14 +96,15 @@ class GateController:
         """Release pods until cancelled; restart after unexpected errors."""
         while True:
             try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._reflector.run(), name="gated pods")
-                    tasks.create_task(self._groups.reflector.run(), name="pod groups")
-                    tasks.create_task(self._room.run(), name="room")
-                    tasks.create_task(self._reconcile_loop(), name="gates")
-            except* NotLeading:
+                await run_until_one_ends(
+                    self._reflector.run,
+                    self._groups.reflector.run,
+                    self._room.run,
+                    self._reconcile_loop,
+                )
+            except NotLeading:
                 _log.debug("not the leader: no pods are released")
-            except* Exception:  # noqa: BLE001 - for the reason below
+            except Exception:  # noqa: BLE001 - for the reason below
                 # Pods wait for this controller: an unexpected error must not end it.
                 _log.exception("gate controller failed; restarting")
             await asyncio.sleep(RETRY_SECONDS)

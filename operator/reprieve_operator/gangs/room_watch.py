@@ -13,6 +13,7 @@ from enum import Enum, auto
 from http import HTTPStatus
 from typing import Any, TypeVar
 
+from reprieve_operator.background import run_until_one_ends
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_policy.facts import Facts
@@ -121,21 +122,21 @@ class RoomWatch:
             await self._wanted.wait()
             self._reflectors = self._make_reflectors(self._store)
             try:
-                async with asyncio.TaskGroup() as tasks:
-                    runs = [tasks.create_task(self._reflectors[PRIORITY_CLASSES].run())]
-                    # Without these, the tolerations of the first pods would not be known.
-                    await self._wait_synced(PRIORITY_CLASSES, _CLASSES_SECONDS)
-                    runs += [
-                        tasks.create_task(self._reflectors[name].run()) for name in (NODES, PODS)
-                    ]
-                    await self._wait_until_idle()
-                    for one in runs:
-                        one.cancel()
-            except* Exception:  # noqa: BLE001 - gangs wait for these watches
+                await run_until_one_ends(
+                    self._reflectors[PRIORITY_CLASSES].run, self._watch_nodes_and_pods
+                )
+            except Exception:  # noqa: BLE001 - gangs wait for these watches
                 _log.exception("watches of the room failed; restarting")
                 await asyncio.sleep(_RESTART_SECONDS)
             finally:
                 self._reflectors, self._store = {}, RoomStore()
+
+    async def _watch_nodes_and_pods(self) -> None:
+        # Without the classes, the tolerations of the first pods would not be known.
+        await self._wait_synced(PRIORITY_CLASSES, _CLASSES_SECONDS)
+        await run_until_one_ends(
+            self._reflectors[NODES].run, self._reflectors[PODS].run, self._wait_until_idle
+        )
 
     async def _wait_until_idle(self) -> None:
         for name in (NODES, PODS):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from reprieve_operator.background import background
+from reprieve_operator.background import background, run_until_one_ends
 from reprieve_operator.cluster.leader_election import NotLeading
 
 
@@ -87,3 +87,38 @@ async def test_a_task_that_fails_while_it_is_cancelled_is_not_restarted() -> Non
         async with background(fail_at_the_end, restart_seconds=0):
             await started.wait()
     assert len(starts) == 1
+
+
+async def test_tasks_that_fail_while_they_are_cancelled_do_not_hide_the_cancellation() -> None:
+    started = asyncio.Event()
+
+    async def fail_at_the_end() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ConnectionError
+
+    running = asyncio.create_task(run_until_one_ends(fail_at_the_end, fail_at_the_end))
+    await started.wait()
+    running.cancel()
+    await asyncio.wait({running}, timeout=60)
+    assert running.cancelled()
+
+
+async def test_the_error_of_one_task_ends_the_others_and_is_raised() -> None:
+    ended = asyncio.Event()
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        await run_until_one_ends(wait, fail)
+    assert ended.is_set()

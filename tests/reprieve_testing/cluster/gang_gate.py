@@ -63,7 +63,9 @@ class Gated:
             raise
 
     def allow_pods(self, number: int) -> None:
-        """Let the namespace have so many pods, and wait until that is in force."""
+        """Let the namespace have so many pods, wait until that is in force, and let controllers
+        try again at once: after refusals they pause for up to ten minutes.
+        """
         metadata = {"name": "pods", "namespace": self.namespace}
         self.cluster.kubectl.apply(
             {
@@ -74,6 +76,8 @@ class Gated:
             }
         )
         wait_for("the quota is in force", lambda: self._quota() == str(number), SECONDS)
+        changed = ("--all", "--overwrite", f"example.com/allowed-pods={number}")
+        self.cluster.kubectl.read("annotate", "jobs,statefulsets", "-n", self.namespace, *changed)
 
     def events(self) -> list[str]:
         items = self.cluster.kubectl.get("events.v1.events.k8s.io", "-n", self.namespace)["items"]

@@ -1,7 +1,6 @@
 """The gate controller on a stub API server: its calls, its writes, and the failures it survives."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.values import timestamp
+from reprieve_runtime.client.reflector import Reflector
 from reprieve_testing.objects.builders import NOW, after
 from reprieve_testing.operator_parts import Leadership
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
@@ -180,8 +180,8 @@ async def running_controller(
             yield made
         finally:
             running.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await running
+            await asyncio.wait({running}, timeout=60)
+            assert running.cancelled()
 
 
 def a_node(pods: int) -> Any:
@@ -610,3 +610,20 @@ async def test_nodes_and_pods_are_watched_only_while_a_gang_waits_for_room(tmp_p
         running.add(*members("bcd"))
         await running.until(lambda: running.released("abcd") == list("abcd"))
         assert running.stub.calls[NODES] == 1
+
+
+async def test_watches_that_fail_while_they_end_are_not_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Reflector.run
+
+    async def run_and_fail(reflector: Any) -> None:
+        try:
+            await run(reflector)
+        finally:
+            raise ConnectionError
+
+    monkeypatch.setattr(Reflector, "run", run_and_fail)
+    # With a whole gang, so that the room is watched as well.
+    async with running_controller(tmp_path, *members("abcd")) as running:
+        await running.until(lambda: running.patches("d") > 0)
