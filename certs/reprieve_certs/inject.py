@@ -70,9 +70,7 @@ class ConfigurationWatch:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for reflector in self._reflectors:
-                tasks.create_task(reflector.run())
+        await asyncio.gather(*(reflector.run() for reflector in self._reflectors))
 
     def _observe(self, kind: str, configuration: WebhookConfiguration) -> None:
         found = tuple(webhook.clientConfig for webhook in configuration.webhooks or ())

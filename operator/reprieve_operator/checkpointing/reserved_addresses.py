@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
+from reprieve_operator.background import run_until_one_ends
 from reprieve_operator.cluster.pods import PAGE_SIZE
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_runtime.client.api import Api, ApiError
@@ -89,9 +90,7 @@ class ReservedAddresses:
 
     async def run(self) -> None:
         """Follow both until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._service_cidrs.run())
-            tasks.create_task(self._read_nodes_while_wanted())
+        await run_until_one_ends(self._service_cidrs.run, self._read_nodes_while_wanted)
 
     def refusal(self, address: Address) -> str | None:
         """Return why no workload is called at this address; `None` if it may be a pod's own."""

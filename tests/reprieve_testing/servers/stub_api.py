@@ -166,6 +166,9 @@ class StubApi:
     def open_watches(self) -> int:
         return len(self._watches)
 
+    def is_watched(self, path: str) -> bool:
+        return any(watch.path == path for watch in self._watches.values())
+
     def send(self, kind: str, document: Any, only: str = "") -> None:
         """Send an event to every watch, or to those of one path."""
         line = json.dumps({"type": kind, "object": document}).encode() + b"\n"
