@@ -6,6 +6,7 @@ because their whole state is in the Secret.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ _MAX_STEPS = 8
 """Steps and lost races in one pass. More happen only if replicas have different settings; the next
 pass goes on."""
 _FIRST_RETRY_SECONDS = 1.0
+_SHORTEST_PAUSE_SECONDS = 1.0
+"""Between two passes, however often a client's trusted certificates are changed."""
 
 
 class WriteConflict(Exception):  # noqa: N818 - an outcome of a race, not an error
@@ -75,16 +78,21 @@ class Rotator:
     ) -> None:
         self._store, self._anchors, self._serving, self._names = store, anchors, serving, names
         self._clock, self._count_failure = clock, count_failure
+        self._changed = asyncio.Event()
         self.is_ready = False
         self.ca_expires_at: datetime | None = None
         self.trusted_pem: bytes | None = None
         """The CAs that clients must trust; `None` before the first pass."""
 
     async def run(self, interval_seconds: float) -> None:
-        """Run a pass at each interval until cancelled; sooner after a failure, with back-off."""
+        """Run a pass at each interval until cancelled; sooner after a failure, with back-off.
+
+        A change that `wake` reports is looked at within a second.
+        """
         first = min(_FIRST_RETRY_SECONDS, interval_seconds)
         backoff = Backoff(first, interval_seconds, jitter=0.0)
         while True:
+            self._changed.clear()
             try:
                 await self.ensure()
             except (ApiError, LookupError) as error:
@@ -100,10 +108,21 @@ class Rotator:
                 _LOG.exception("could not renew or inject certificates", extra=extra)
             else:
                 backoff.reset()
-                await asyncio.sleep(interval_seconds)
+                await self._pause(interval_seconds)
                 continue
             self._count_failure()
             await asyncio.sleep(delay)
+
+    def wake(self) -> None:
+        """Run a pass soon: a client's address or its trusted certificates have changed."""
+        self._changed.set()
+
+    async def _pause(self, seconds: float) -> None:
+        shortest = min(seconds, _SHORTEST_PAUSE_SECONDS)
+        await asyncio.sleep(shortest)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds - shortest):
+                await self._changed.wait()
 
     async def ensure(self) -> None:
         """Run one pass."""

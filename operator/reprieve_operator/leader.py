@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from reprieve_policy.kube.objects import VersionedMeta
+from reprieve_policy.lifecycle import termination
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.watch_metrics import WatchedCollection
 
 from .background import background
 from .checkpointing.client import CheckpointClient, transport_factories
+from .checkpointing.reserved_addresses import ReservedAddresses
 from .clock import Clock
 from .cluster.call_limiter import CallLimiter
 from .cluster.event_recorder import EventRecorder
@@ -32,6 +34,7 @@ from .replacements.ledger_writer import LedgerWriter
 from .replacements.owner_jobs import OwnerJobs
 from .resync import PodResync
 from .settings import OperatorSettings
+from .unchecked_claims import UncheckedClaims
 from .uninstall import Uninstall, release_pods
 from .victims.build import build_registry
 from .victims.hold import Hold
@@ -143,11 +146,21 @@ class Leader:
 
     async def _run_controllers(self, namespaces: NamespacePolicies) -> None:
         client = CheckpointClient(transport_factories(self._api))
-        writes = Writes(self._api, self._call_limiter, self.election, self._metrics, self._clock)
+        writes = Writes(
+            self._api,
+            self._call_limiter,
+            self.election,
+            self._metrics,
+            self._clock,
+            is_urgent=lambda state: termination.is_urgent(
+                state, self.policy.current, self._clock.now()
+            ),
+        )
         bare_pods = self._make_bare_pod_controller(writes)
         victim_sets = VictimSets(self._clock)
         preemptors = Preemptors(self._api, victim_sets, self._clock)
         hold = Hold(self.policy, namespaces, self._settings.namespace)
+        addresses = ReservedAddresses(self._api)
         uninstall = Uninstall(self._api, self._settings.namespace, self._settings.deployment_name)
         await uninstall.remember_deployment()
         registry = build_registry(
@@ -166,6 +179,7 @@ class Leader:
             preemptors=preemptors,
             settings=self._settings,
             clock=self._clock,
+            addresses=addresses,
         )
         # Those of all Namespaces, if it is the operator's own.
         namespaces.on_terminating = lambda name: registry.on_namespace_terminating(
@@ -174,7 +188,8 @@ class Leader:
         divergence = DivergenceMonitor(
             self._api, writes, self._recorder, self.policy, namespaces, self._clock
         )
-        resync = PodResync(self._api, writes, registry, self._recorder, divergence)
+        claims = UncheckedClaims(writes, self._recorder, self._metrics)
+        resync = PodResync(self._api, writes, registry, self._recorder, divergence, claims)
         gate_controller = self._make_gate_controller(writes, namespaces)
         seconds = self._settings.resync_interval_seconds
         resumer = JobResumer(writes, self._recorder, self._clock, interval_seconds=seconds)
@@ -198,6 +213,7 @@ class Leader:
         try:
             background_tasks = (
                 self._recorder.run,
+                addresses.run,
                 preemptors.run,
                 partial(self._resync_loop, resync),
                 gate_controller.run,

@@ -111,6 +111,11 @@ class OperatorMetrics:
             "Gangs whose pods differ in what decides their preemption",
             registry=self.registry,
         )
+        self.unchecked_claims = Gauge(
+            "reprieve_unchecked_claims",
+            "Pods from before the installation that say that they are non-preemptible",
+            registry=self.registry,
+        )
         self.gated_pods = Gauge(
             "reprieve_gang_gated_pods", "Pods that wait for their gang", registry=self.registry
         )

@@ -1,7 +1,7 @@
 """A slow periodic list of all pods, metadata only.
 
 It finds marks that no webhook labelled, states whose label is gone, stale labels and finalizers of
-ours, and gangs whose pods diverge.
+ours, gangs whose pods diverge, and claims from before the installation.
 """
 
 import logging
@@ -20,6 +20,7 @@ from .cluster.pods import PAGE_SIZE, WRITABLE, VersionedObject
 from .cluster.retries import GONE_OR_CHANGED, PERMANENT_STATUSES
 from .cluster.writes import Writes
 from .gangs.divergence import DivergenceMonitor
+from .unchecked_claims import UncheckedClaims
 from .victims.registry import ReconcilerRegistry
 
 _log = logging.getLogger(__name__)
@@ -38,17 +39,20 @@ class PodResync:
         registry: ReconcilerRegistry,
         recorder: EventRecorder,
         divergence: DivergenceMonitor,
+        claims: UncheckedClaims,
     ) -> None:
         self._api = api
         self._writes = writes
         self._registry = registry
         self._recorder = recorder
         self._divergence = divergence
+        self._claims = claims
         self._reported: dict[str, str] = {}
 
     async def run_once(self) -> None:
         """Check all pods once; raises `ApiError`."""
         unreadable: dict[str, str] = {}
+        await self._claims.begin()
         async for pods, _ in self._api.list_pages(
             object_path("pods"),
             VersionedObject,
@@ -56,11 +60,13 @@ class PodResync:
             metadata_only=True,
             limit=PAGE_SIZE,
         ):
+            self._claims.add_pods(pod.metadata for pod in pods)
             for pod in pods:
                 await self._resync_pod(pod.metadata, unreadable)
                 self._divergence.add_pod(pod.metadata)
         # Only pods that still exist are remembered.
         self._reported = unreadable
+        self._claims.finish()
         await self._divergence.check_changed_namespaces()
 
     async def _resync_pod(self, metadata: VersionedMeta, unreadable: dict[str, str]) -> None:

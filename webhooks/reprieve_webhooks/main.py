@@ -15,7 +15,7 @@ from typing import Any
 import uvloop
 
 from reprieve_certs import issue
-from reprieve_certs.inject import WebhookConfigurations
+from reprieve_certs.inject import ConfigurationWatch, WebhookConfigurations
 from reprieve_certs.issue import ServingNames
 from reprieve_certs.rotator import Rotator
 from reprieve_certs.serving import CertificateFiles, ServingContext
@@ -118,6 +118,8 @@ class _Program:
                 ),
             },
         )
+        self.configuration_watch: ConfigurationWatch | None = None
+        """`None` where another program manages the certificates."""
         self.certificates = _certificate_source(settings, names, api, self)
         self.metrics.register_watches(self._watches)
         self.metrics.register_certificate_expiry("serving", lambda: self.serving.expires_at)
@@ -128,6 +130,8 @@ class _Program:
         yield self.guard.nominated_pods.reflector.run()
         if self.cluster_view is not None:
             yield self.cluster_view.run()
+        if self.configuration_watch is not None:
+            yield self.configuration_watch.run()
 
     def _checkpoint_routes(self, api: Api, settings: Settings) -> Routes:
         reports = CheckpointReports(api, timeout_seconds=settings.lookup_timeout_seconds)
@@ -281,6 +285,9 @@ def _certificate_source(
         names,
         clock=partial(datetime.now, UTC),
         count_failure=count_failure,
+    )
+    program.configuration_watch = ConfigurationWatch(
+        api, settings.webhook_configuration, rotator.wake
     )
     program.metrics.register_certificate_expiry("ca", lambda: rotator.ca_expires_at)
     return rotator

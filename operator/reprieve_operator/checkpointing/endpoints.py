@@ -5,6 +5,7 @@ cloud metadata is link-local, the node's own services are on loopback and on the
 """
 
 import ipaddress
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
@@ -80,10 +81,17 @@ Endpoint = HttpEndpoint | GrpcEndpoint | SignalEndpoint
 """One class for each transport; `client.transport_factories` maps them."""
 
 
-def resolve(pod: VictimPod, hint: Hint, *, allow_loopback: bool) -> Endpoint | str | None:
+def resolve(
+    pod: VictimPod,
+    hint: Hint,
+    *,
+    allow_loopback: bool,
+    refusal_of: Callable[[IPv4Address | IPv6Address], str | None] = lambda _: None,
+) -> Endpoint | str | None:
     """Return the endpoint of the pod's hint, or the reason why it has none.
 
-    Returns `None` if the request is delivered by the annotation alone.
+    Returns `None` if the request is delivered by the annotation alone. `refusal_of`: why an address
+    is not called, by what is known of the cluster (`reserved_addresses`).
     """
     if isinstance(hint, SignalHint) and not agent.has_agent(pod.spec.initContainers):
         return _signal_endpoint(pod, hint)
@@ -97,6 +105,8 @@ def resolve(pod: VictimPod, hint: Hint, *, allow_loopback: bool) -> Endpoint | s
     address = _pod_address(pod, allow_loopback=allow_loopback)
     if isinstance(address, str):
         return address
+    if not address.is_loopback and (reason := refusal_of(address)):
+        return reason
     if isinstance(network_hint, GrpcHint):
         return GrpcEndpoint(address, network_hint.port)
     return HttpEndpoint(_url(address, network_hint.port, network_hint.path))

@@ -21,14 +21,20 @@ from .namespace_slots import NamespaceSlots
 class CallPriority(IntEnum):
     """What a call is for; the lowest number is served first."""
 
-    NOTIFY = 0
+    OVERDUE = 0
+    """The victim's ceiling is near: it must go, whatever others wait for."""
+    NOTIFY = 1
     """The workload can be notified only after this read or write: its time to save begins then."""
-    TERMINATE = 1
+    TERMINATE = 2
     """A preemptor waits for the capacity that the victim frees."""
-    RECORD = 2
+    RECORD = 3
     """Only records or reads what has happened already."""
-    EVENT = 3
+    EVENT = 4
     """Events."""
+
+
+MIN_CALLS = 4
+"""Calls that are made at a time, however slow the API server is."""
 
 
 @dataclass(order=True, slots=True)
@@ -43,6 +49,9 @@ class _Waiter:
 class CallLimiter:
     """A number of slots; a call holds one of them.
 
+    A caller that notes how its calls end has fewer slots while the API server is overloaded, as TCP
+    does. Without this, all calls of a large gang would time out, and be made again, all at once.
+
     With `limit_per_namespace`, a namespace has at most so many. With `keeps_share_free`, it has at
     most its fair share, and a share is left for a namespace that begins to call.
     """
@@ -50,8 +59,10 @@ class CallLimiter:
     def __init__(
         self, limit: int, limit_per_namespace: int | None = None, *, keeps_share_free: bool = False
     ) -> None:
+        self._limit = self._most = limit
         self._free = limit
-        self._busy_at = limit // 2
+        self._taken = self._ignored = self._succeeded = 0
+        """Calls in progress; ended calls that tell nothing new; and those since the last change."""
         self._namespace_slots = NamespaceSlots(
             limit,
             namespace_slots.fair_share(limit)
@@ -68,7 +79,31 @@ class CallLimiter:
     @property
     def is_busy(self) -> bool:
         """True if half of the slots are taken: calls that can wait would delay the others."""
-        return self._free <= self._busy_at
+        return self._free <= self._limit // 2
+
+    @property
+    def limit(self) -> int:
+        """How many calls may be in progress now."""
+        return self._limit
+
+    def note_overload(self) -> None:
+        """Halve the slots: the API server did not answer in time, or refused the call as too many.
+
+        The calls that are in progress at that moment tell the same, so their results do not count.
+        """
+        if self._ignored:
+            return
+        self._ignored, self._succeeded = self._taken, 0
+        self._set_limit(max(min(MIN_CALLS, self._most), self._limit // 2))
+
+    def note_success(self) -> None:
+        """Add a slot, up to the first limit, once as many calls as there are slots succeeded."""
+        if self._ignored or self._limit == self._most:
+            return
+        self._succeeded += 1
+        if self._succeeded >= self._limit:
+            self._succeeded = 0
+            self._set_limit(self._limit + 1)
 
     @contextlib.asynccontextmanager
     async def acquire(self, priority: CallPriority, namespace: str) -> AsyncIterator[None]:
@@ -81,9 +116,9 @@ class CallLimiter:
 
     def try_acquire(self, namespace: str) -> bool:
         """Take a slot if one is free now; `release` returns it."""
-        if not self._free or not self._namespace_slots.try_take(namespace):
+        if self._free <= 0 or not self._namespace_slots.try_take(namespace):
             return False
-        self._free -= 1
+        self._take()
         return True
 
     async def wait(self, priority: CallPriority, namespace: str) -> None:
@@ -102,8 +137,8 @@ class CallLimiter:
         self._namespace_slots.give_back(namespace)
 
     async def _acquire_slot(self, priority: CallPriority, namespace: str) -> None:
-        if self._free:
-            self._free -= 1
+        if self._free > 0:
+            self._take()
             return
         # Each namespace has one waiter in a round: of n namespaces, each gets every n-th slot.
         round_number = (
@@ -123,15 +158,30 @@ class CallLimiter:
                 self._release_slot()
             raise
 
+    def _take(self) -> None:
+        self._free -= 1
+        self._taken += 1
+
     def _release_slot(self) -> None:
-        while self._waiters:
+        self._free += 1
+        self._taken -= 1
+        self._ignored = max(0, self._ignored - 1)
+        self._serve_waiters()
+
+    def _set_limit(self, limit: int) -> None:
+        self._free += limit - self._limit
+        self._limit = limit
+        self._serve_waiters()
+
+    def _serve_waiters(self) -> None:
+        while self._free > 0 and self._waiters:
             waiter = heapq.heappop(self._waiters)
             if not waiter.granted.done():
                 self._served_round[waiter.priority] = waiter.round_number
+                self._take()
                 waiter.granted.set_result(None)
-                return
-        self._free += 1
-        self._namespace_rounds.clear()
+        if self._free > 0:
+            self._namespace_rounds.clear()
 
 
 class CallTicket:

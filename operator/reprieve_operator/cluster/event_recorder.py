@@ -77,6 +77,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "WaitingForCleaners": ("Wait", _NORMAL),
     "CleanersTimedOut": ("Delete", _WARNING),
     "CleanupCeilingReached": ("Release", _WARNING),
+    "ProtectionUnchecked": ("Read", _WARNING),
     "PolicyUnreadable": ("Read", _WARNING),
     "LostNodesUnreadable": ("Read", _WARNING),
     "LentNodesUnreadable": ("Read", _WARNING),

@@ -247,7 +247,11 @@ def answer_of(pod: VictimPod) -> CheckpointAnswer | Violation | None:
 
 
 def request_of(
-    pod: VictimPod, state: Eviction, settings: PolicySettings, policy: NamespacePolicy
+    pod: VictimPod,
+    state: Eviction,
+    settings: PolicySettings,
+    policy: NamespacePolicy,
+    gang_size: int = 0,
 ) -> contract.CheckpointRequest:
     """Return the request for a state with a deadline; `policy` is that of the pod's Namespace."""
     assert state.deadline is not None
@@ -261,7 +265,7 @@ def request_of(
         ),
         may_extend=settings.extension_percent > 0
         and state.phase in (eviction.Phase.HINTED, eviction.Phase.CHECKPOINTING)
-        and state.deadline < termination.ceiling_of(state, settings),
+        and state.deadline < termination.latest_deadline(state, settings, gang_size),
     )
 
 

@@ -14,12 +14,22 @@ PERMANENT_STATUSES = (
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
 """The same call will get the same answer again."""
+_OVERLOADED_STATUSES = (
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
 GIVE_UP_AFTER = timedelta(seconds=60)
 """How long a call is repeated that may still succeed: the API server is under load, or a webhook
 that fails closed is down."""
 _TOO_LARGE_STATUSES = (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
 _TOO_LARGE_MESSAGES = ("request is too large", "message larger than max")
 """What etcd and its client say of an object above 1.5 MiB; the API server passes it on as a 500."""
+
+
+def is_overload(error: ApiError) -> bool:
+    """True if the API server did not answer in time, or refused the call as one too many."""
+    return error.is_unreachable or error.status in _OVERLOADED_STATUSES
 
 
 def is_object_too_large(error: ApiError) -> bool:

@@ -21,7 +21,7 @@ from reprieve_policy.kube.conditions import DISRUPTION_TARGET, Condition
 from reprieve_policy.kube.objects import VersionedMeta, annotations_of, labels_of
 from reprieve_policy.kube.values.timestamp import render
 from reprieve_policy.lifecycle import eviction, mark
-from reprieve_policy.lifecycle.eviction import Eviction
+from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_runtime.client.api import (
     MERGE_PATCH,
     METADATA_ONLY,
@@ -37,6 +37,7 @@ from . import pod_state
 from .call_limiter import CallLimiter, CallPriority
 from .leader_election import LeaderElection
 from .pods import PAGE_SIZE, VersionedObject, VictimPod
+from .retries import is_overload
 
 DISRUPTION_REASON = "PreemptionByReprieve"
 _DISRUPTION_MESSAGE = "Reprieve: soft-evicted after notice"
@@ -57,12 +58,24 @@ class Writes:
         leader_election: LeaderElection,
         metrics: OperatorMetrics,
         clock: Clock,
+        *,
+        is_urgent: Callable[[Eviction], bool] = lambda _: False,
     ) -> None:
+        """`is_urgent`: whether a victim's ceiling is near, so that its calls come before others."""
         self._api = api
         self._leader_election = leader_election
         self._metrics = metrics
         self._clock = clock
         self._call_limiter = call_limiter
+        self._is_urgent = is_urgent
+
+    def now(self) -> datetime:
+        """Return the time that is written."""
+        return self._clock.now()
+
+    def priority_of(self, state: Eviction) -> CallPriority:
+        """Return the priority of the calls that end a victim."""
+        return CallPriority.OVERDUE if self._is_urgent(state) else CallPriority.TERMINATE
 
     @property
     def is_busy(self) -> bool:
@@ -93,7 +106,7 @@ class Writes:
         """Return an object, `None` if it does not exist."""
         try:
             async with self._call_limiter.acquire(priority, _namespace_of(path)):
-                found = await self._api.get(path, kind)
+                found = await self._limited("get", self._api.get(path, kind))
         except ApiError as error:
             self._metrics.api_calls.labels("get", str(error.status or "unreachable")).inc()
             if error.is_not_found:
@@ -149,6 +162,8 @@ class Writes:
             others = pod.metadata.finalizers or ()
             body["metadata"]["finalizers"] = [*others, keys.CLEANUP_FINALIZER]
         priority = CallPriority.NOTIFY if begins else CallPriority.RECORD
+        if state.phase is Phase.TERMINATING:
+            priority = self.priority_of(state)
         return replace(pod, metadata=await self._patch_pod(pod.metadata, body, priority))
 
     async def write_finished(
@@ -198,7 +213,8 @@ class Writes:
         if adds_finalizer and not pod_state.has_cleanup_finalizer(pod.metadata):
             # A strategic merge patch adds to the list.
             metadata["finalizers"] = [keys.CLEANUP_FINALIZER]
-        return await self._write_condition(pod, metadata, "True", _DISRUPTION_MESSAGE)
+        priority = CallPriority.TERMINATE if state is None else self.priority_of(state)
+        return await self._write_condition(pod, metadata, "True", _DISRUPTION_MESSAGE, priority)
 
     async def delete_pod(self, pod: VictimPod, state: Eviction) -> bool:
         """Delete exactly this pod with the chosen grace period; `False` if it is gone.
@@ -212,7 +228,9 @@ class Writes:
         )
         options["preconditions"]["resourceVersion"] = pod.metadata.resourceVersion
         try:
-            await self._call("delete", path, lambda: self._api.delete(path, options))
+            await self._call(
+                "delete", path, lambda: self._api.delete(path, options), self.priority_of(state)
+            )
         except ApiError as error:
             if not error.is_not_found:
                 raise
@@ -232,7 +250,12 @@ class Writes:
             "metadata": {"name": pod.metadata.name, "namespace": pod.metadata.namespace},
             "deleteOptions": _delete_options(pod, state),
         }
-        await self._call("evict", path, lambda: self._api.post_subresource(path, document))
+        await self._call(
+            "evict",
+            path,
+            lambda: self._api.post_subresource(path, document),
+            self.priority_of(state),
+        )
 
     async def remove_finalizer(self, metadata: VersionedMeta) -> VersionedMeta:
         """Remove our finalizer."""
@@ -304,7 +327,11 @@ class Writes:
         await self._call("delete", path, lambda: self._api.delete(path, options))
 
     async def patch_owner(
-        self, path: str, metadata: VersionedMeta, changes: Mapping[str, object]
+        self,
+        path: str,
+        metadata: VersionedMeta,
+        changes: Mapping[str, object],
+        priority: CallPriority = CallPriority.TERMINATE,
     ) -> None:
         """Change the metadata of the controller that replaces a victim."""
         body = {
@@ -314,9 +341,11 @@ class Writes:
                 "resourceVersion": metadata.resourceVersion,
             }
         }
-        await self._call(
-            "patch", path, lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH)
-        )
+
+        async def patch() -> Body:
+            return await self._api.patch(path, body, Body, content_type=MERGE_PATCH)
+
+        await self._call("patch", path, patch, priority)
 
     async def patch_job(
         self,
@@ -389,7 +418,12 @@ class Writes:
         return (await self._call("patch", path, patch, priority)).metadata
 
     async def _write_condition(
-        self, pod: VictimPod, metadata: Body, status: str, message: str
+        self,
+        pod: VictimPod,
+        metadata: Body,
+        status: str,
+        message: str,
+        priority: CallPriority = CallPriority.TERMINATE,
     ) -> VictimPod:
         condition = {
             "type": DISRUPTION_TARGET,
@@ -399,7 +433,7 @@ class Writes:
             "lastTransitionTime": render(self._clock.now().replace(microsecond=0)),
         }
         body = {"metadata": metadata, "status": {"conditions": [condition]}}
-        written = await self._patch_pod(pod.metadata, body, subresource="status")
+        written = await self._patch_pod(pod.metadata, body, priority, subresource="status")
         others = (
             condition
             for condition in pod.status.conditions or ()
@@ -408,6 +442,18 @@ class Writes:
         # Without this, it would be written again until the watch shows it.
         conditions = (*others, Condition(type=DISRUPTION_TARGET, status=status))
         return replace(pod, metadata=written, status=replace(pod.status, conditions=conditions))
+
+    async def _limited(self, verb: str, call: Awaitable[R]) -> R:
+        """Make a call that holds a slot; the next have fewer slots if the API server is slow."""
+        try:
+            result = await call
+        except ApiError as error:
+            if is_overload(error) and not (verb == "evict" and error.status):
+                # An eviction that a disruption budget holds is refused with 429, too.
+                self._call_limiter.note_overload()
+            raise
+        self._call_limiter.note_success()
+        return result
 
     async def _call(
         self,
@@ -421,8 +467,9 @@ class Writes:
             async with self._call_limiter.acquire(priority, _namespace_of(path)):
                 # A call in progress is given up when the lease ends: the next leader may write.
                 async with asyncio.timeout(self._leader_election.require_leadership()):
-                    result = await call()
+                    result = await self._limited(verb, call())
         except TimeoutError as error:
+            self._call_limiter.note_overload()
             self._metrics.api_calls.labels(verb, "unreachable").inc()
             raise ApiError(0, "LeaseOver", "no answer before the lease could have ended") from error
         except ApiError as error:

@@ -2,6 +2,7 @@
 
 from reprieve_operator.checkpointing.client import CheckpointClient
 from reprieve_operator.checkpointing.poller import CheckpointPoller
+from reprieve_operator.checkpointing.reserved_addresses import ReservedAddresses
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
@@ -51,6 +52,7 @@ def build_registry(
     preemptors: Preemptors,
     settings: OperatorSettings,
     clock: Clock,
+    addresses: ReservedAddresses | None = None,
 ) -> ReconcilerRegistry:
     """Return an empty registry that makes a reconciler for each victim."""
     reread_seconds = settings.resync_interval_seconds
@@ -74,7 +76,15 @@ def build_registry(
         progress = Progress(gang_member, reporter, recorder, cleaner_report, policy, clock)
         poller = CheckpointPoller(client, settings, clock, tracker.wake)
         session = CheckpointSession(
-            poller, client, policy, namespaces, recorder, settings=settings, clock=clock
+            poller,
+            client,
+            policy,
+            namespaces,
+            recorder,
+            settings=settings,
+            clock=clock,
+            addresses=addresses,
+            gang_size=lambda: gang_member.gang_size,
         )
         notice = Notice(
             session,

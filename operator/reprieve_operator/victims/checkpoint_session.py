@@ -4,10 +4,13 @@ The request goes to the endpoint that `endpoints` resolves, or into an annotatio
 accepted from either, whatever carried the request.
 """
 
+from collections.abc import Callable
+
 from reprieve_operator.checkpointing import endpoints
 from reprieve_operator.checkpointing.client import CheckpointClient
 from reprieve_operator.checkpointing.endpoints import Endpoint, SignalEndpoint
 from reprieve_operator.checkpointing.poller import CheckpointPoller
+from reprieve_operator.checkpointing.reserved_addresses import ReservedAddresses
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
@@ -38,7 +41,11 @@ class CheckpointSession:
         *,
         settings: OperatorSettings,
         clock: Clock,
+        addresses: ReservedAddresses | None = None,
+        gang_size: Callable[[], int] = lambda: 0,
     ) -> None:
+        self._refusal_of = (lambda _: None) if addresses is None else addresses.refusal
+        self._gang_size = gang_size
         self.poller = poller
         self._client = client
         self._policy = policy
@@ -105,7 +112,12 @@ class CheckpointSession:
         A string is the reason why it cannot be called; `None`: it wants an annotation.
         """
         hint = pod_state.plan_of(pod, self._policy.current).hint
-        return endpoints.resolve(pod, hint, allow_loopback=self._settings.allow_loopback_pod_ips)
+        return endpoints.resolve(
+            pod,
+            hint,
+            allow_loopback=self._settings.allow_loopback_pod_ips,
+            refusal_of=self._refusal_of,
+        )
 
     def annotation_request(self, pod: VictimPod, state: Eviction) -> CheckpointRequest | None:
         """Return the request to write into the annotation; `None` if a call carries it, or none."""
@@ -165,7 +177,7 @@ class CheckpointSession:
 
     def _build_request(self, pod: VictimPod, state: Eviction) -> CheckpointRequest:
         policy = self._namespaces.get(pod.metadata.namespace)
-        return pod_state.request_of(pod, state, self._policy.current, policy)
+        return pod_state.request_of(pod, state, self._policy.current, policy, self._gang_size())
 
     def _report_answer_error(self, pod: VictimPod, error: str) -> None:
         if error and error != self._reported_answer_error:

@@ -9,7 +9,7 @@ of an owner share one slot. `kube.owners` decides which owner holds the ledger.
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -26,7 +26,7 @@ MAX_BYTES = 128 * 1024
 all annotations of an object: about 500 slots of an ordinary size."""
 _MAX_TEXT = 2 * MAX_BYTES
 _MAX_COUNT = 2**31 - 1
-_MAX_IDS = 64
+MAX_IDS = 64
 """Evictions remembered in the shared slot: its pods that may at one time be counted but not yet
 deleted."""
 _INDEX = re.compile(r"[0-9]{1,10}")
@@ -70,19 +70,35 @@ def record(
     ledger: Ledger, slot: str, eviction: Eviction, metadata: ObjectMeta, now: datetime
 ) -> Ledger:
     """Return the ledger with this eviction counted once, however often it is recorded."""
-    before = ledger.get(slot)
-    if before is not None and eviction.eviction_id in before.eviction_ids:
-        return ledger
+    return record_all(ledger, [(slot, eviction, metadata)], now)
+
+
+def record_all(
+    ledger: Ledger, evictions: Iterable[tuple[str, Eviction, ObjectMeta]], now: datetime
+) -> Ledger:
+    """Return the ledger with each eviction counted once, in their order; each has its slot."""
+    after = dict(ledger)
+    for slot, eviction, metadata in evictions:
+        before = after.get(slot)
+        if before is None or eviction.eviction_id not in before.eviction_ids:
+            # The most recent slots come last.
+            after.pop(slot, None)
+            after[slot] = _counted(before, slot, eviction, metadata, now)
+    return ledger if after == ledger else _newest(after)
+
+
+def _counted(
+    before: LedgerEntry | None, slot: str, eviction: Eviction, metadata: ObjectMeta, now: datetime
+) -> LedgerEntry:
     known = before.eviction_ids if before else ()
-    after = LedgerEntry(
+    return LedgerEntry(
         preempted_count=1 if before is None else min(before.preempted_count + 1, _MAX_COUNT),
         first_submitted_at=before.first_submitted_at if before else _submitted_at(metadata, now),
         # A slot of its own has one pod at a time, so one id is enough.
-        eviction_ids=(*known, eviction.eviction_id)[-(_MAX_IDS if _is_shared(slot) else 1) :],
+        eviction_ids=(*known, eviction.eviction_id)[-(MAX_IDS if _is_shared(slot) else 1) :],
         checkpoint=_last_saved(slot, before.checkpoint if before else None, eviction.checkpoint),
         save_seconds=_save_seconds(eviction) or (before.save_seconds if before else None),
     )
-    return _newest({name: entry for name, entry in ledger.items() if name != slot} | {slot: after})
 
 
 def _last_saved(slot: str, before: Checkpoint | None, now: Checkpoint | None) -> Checkpoint | None:
@@ -202,7 +218,7 @@ def _from_document(value: object) -> LedgerEntry | None:
 def _ids_from(value: object) -> tuple[str, ...]:
     ids = value if isinstance(value, list) else []
     return tuple(known for known in ids if isinstance(known, str) and texts.is_clean(known))[
-        -_MAX_IDS:
+        -MAX_IDS:
     ]
 
 

@@ -65,6 +65,8 @@ class ObservedVictim:
     may_terminate: bool = True
     """False while other members of the gang must be saved first; past the ceiling it no longer
     counts."""
+    gang_size: int = 0
+    """How many pods are evicted with it as a unit."""
     is_set_ready: bool = True
     """False while other victims of its preemptor must be saved first; past the ceiling it no longer
     counts."""
@@ -373,8 +375,8 @@ def _enter_hinted(eviction: Eviction, context: _Context) -> Eviction:
     the ceiling at most.
     """
     if eviction.hinted_at is None:
-        ceiling = termination.ceiling_of(eviction, context.settings)
-        eviction = replace(eviction, deadline=None if context.seen.has_call_slot else ceiling)
+        latest = _latest(eviction, context)
+        eviction = replace(eviction, deadline=None if context.seen.has_call_slot else latest)
     if not context.seen.has_call_slot:
         return eviction
     hinted = replace(
@@ -415,7 +417,7 @@ def _enter_settled(eviction: Eviction, context: _Context) -> Eviction:
 
     A save on SIGTERM must end by then.
     """
-    until = termination.ceiling_of(eviction, context.settings)
+    until = _latest(eviction, context)
     if eviction.outcome is CheckpointOutcome.ON_SIGTERM:
         until -= timedelta(seconds=context.plan.save_seconds)
     return _await_cleaners(_prolong(eviction, until, context), context)
@@ -468,6 +470,10 @@ def _is_over(eviction: Eviction, now: datetime) -> bool:
 
 
 def _prolong(eviction: Eviction, deadline: datetime, context: _Context) -> Eviction:
-    """Move the deadline, at most to the ceiling, and never before the one the workload knows."""
-    bounded = min(deadline, termination.ceiling_of(eviction, context.settings))
+    """Move the deadline, at most to the latest, and never before the one the workload knows."""
+    bounded = min(deadline, _latest(eviction, context))
     return replace(eviction, deadline=max(bounded, eviction.deadline or bounded))
+
+
+def _latest(eviction: Eviction, context: _Context) -> datetime:
+    return termination.latest_deadline(eviction, context.settings, context.seen.gang_size)

@@ -25,6 +25,11 @@ from .eviction import CheckpointOutcome, Eviction, Phase
 from .suspension import SuspensionReadiness
 from .transitions import TERMINAL
 
+_URGENT_SECONDS, _URGENT_SHARE = 60, 4
+"""A victim is urgent in the last minute before its ceiling, and at most in the last quarter."""
+_SECONDS_PER_POD = 0.03
+"""To write a victim's last state and to delete it, among many: about 30 pods a second."""
+
 
 class EvictionMethod(StrEnum):
     """What to do now."""
@@ -159,6 +164,22 @@ def carry_over_budget_hold(
 def ceiling_of(eviction: Eviction, settings: PolicySettings) -> datetime:
     """Return when the victim's wait ends, whatever stands in the way."""
     return eviction.requested_at + timedelta(seconds=settings.ceiling_seconds)
+
+
+def latest_deadline(eviction: Eviction, settings: PolicySettings, gang_size: int) -> datetime:
+    """Return how long the victim may wait: to the ceiling, less what its gang takes to be deleted.
+
+    That is at most a quarter of the ceiling. Without this, the last of a thousand pods would be
+    deleted long after the ceiling.
+    """
+    seconds = min(gang_size * _SECONDS_PER_POD, settings.ceiling_seconds / _URGENT_SHARE)
+    return ceiling_of(eviction, settings) - timedelta(seconds=seconds)
+
+
+def is_urgent(eviction: Eviction, settings: PolicySettings, now: datetime) -> bool:
+    """True if the victim's ceiling is so near that its end comes before the notice of others."""
+    left = (ceiling_of(eviction, settings) - now).total_seconds()
+    return left <= min(_URGENT_SECONDS, settings.ceiling_seconds / _URGENT_SHARE)
 
 
 def _previous_hold_began(before: Eviction, settings: PolicySettings) -> datetime | None:

@@ -10,9 +10,12 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from reprieve_policy import facts as known
+from reprieve_policy.config.namespace import EXEMPT
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube.objects import PodView
+from reprieve_policy.keys import PREEMPTIBLE
+from reprieve_policy.kube.objects import ObjectMeta, PodView, labels_of
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle.eviction import Protection, ProtectionReason
 
 from . import first_refusal
@@ -40,6 +43,23 @@ def decide_protection(
         if now < until:
             return Protection(ProtectionReason.NEAR_COMPLETION, until)
     return None
+
+
+def is_unchecked_claim(metadata: ObjectMeta, installed_at: datetime | None) -> bool:
+    """True if a pod claims to be non-preemptible, and no admission of Reprieve has checked that.
+
+    `installed_at`: since when claims are checked; `None`: unknown. The webhooks never check those
+    of the system's own namespaces.
+    """
+    created_at = timestamp.parse(metadata.creationTimestamp)
+    return (
+        labels_of(metadata).get(PREEMPTIBLE) == "false"
+        and metadata.deletionTimestamp is None
+        and metadata.namespace not in EXEMPT
+        and installed_at is not None
+        and created_at is not None
+        and created_at < installed_at
+    )
 
 
 def protection_of_gang(protections: Iterable[Protection | None]) -> Protection | None:

@@ -12,6 +12,7 @@ _GROUPS: Mapping[str, str] = {
     "configmaps": _CORE,
     "events": "/apis/events.k8s.io/v1",
     "leases": "/apis/coordination.k8s.io/v1",
+    "servicecidrs": "/apis/networking.k8s.io/v1",
     "poddisruptionbudgets": "/apis/policy/v1",
     "priorityclasses": "/apis/scheduling.k8s.io/v1",
     "workloads": "/apis/scheduling.k8s.io/v1beta1",

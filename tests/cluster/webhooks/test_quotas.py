@@ -4,14 +4,17 @@ The tests check what kubectl users see. They need a cluster of their own: Koordi
 ElasticQuota is installed as a definition, and the tests write its figures as Koordinator does.
 """
 
+import base64
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from realcluster.client.kubectl import Done
-from realcluster.programs import WEBHOOKS
+from realcluster.programs import WEBHOOKS, Programs
+from reprieve_certs import issue
 from reprieve_policy import keys
 from reprieve_policy.admission.permissions import CLAIM_NON_PREEMPTIBLE
 from reprieve_testing.cluster import elastic_quotas, impersonated_users
@@ -28,6 +31,12 @@ NEEDS = (
     'needs an ElasticQuota with a min, or verb "claim" '
     f"on {CLAIM_NON_PREEMPTIBLE.resource}.reprieve.dev, cluster-wide"
 )
+CONFIGURATION = "validatingwebhookconfiguration"
+OTHER_CA = base64.b64encode(issue.issue_ca(datetime.now(UTC)).certificate_pem).decode()
+NEVER_CHECKS = ("--certificate-check-seconds", 100_000)
+"""Only the watch sees that another client changed a webhook configuration."""
+PROGRAMS: dict[str, Programs] = {}
+"""The webhooks of this module's cluster."""
 BOUNDED = "bounded"
 """A namespace with a quota that has a min."""
 
@@ -35,7 +44,7 @@ BOUNDED = "bounded"
 @pytest.fixture(scope="module")
 def ours() -> Iterator[OwnCluster]:
     with own_cluster("test-quotas", "--kwok-nodes", 1) as cluster:
-        programs = cluster.install_webhooks()
+        programs = PROGRAMS[cluster.cluster.name] = cluster.install_webhooks(*NEVER_CHECKS)
         cluster.kubectl.apply(an_object("v1", "Namespace", BOUNDED))
         elastic_quotas.install(cluster.kubectl)
         programs.start(WEBHOOKS)
@@ -246,3 +255,35 @@ def test_a_hint_to_a_port_that_is_not_declared_is_refused(ours: OwnCluster) -> N
     )
     pod["spec"]["containers"][0]["ports"] = [{"containerPort": 9000}]
     assert "created (server dry run)" in create(ours, pod, "--dry-run=server").stdout
+
+
+def test_a_wrong_ca_bundle_is_put_back_at_once(ours: OwnCluster) -> None:
+    def bundles() -> set[str]:
+        found = ours.kubectl.get(CONFIGURATION, "reprieve-webhooks")
+        return {webhook["clientConfig"].get("caBundle", "") for webhook in found["webhooks"]}
+
+    (before,) = bundles()
+    wrong = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": OTHER_CA}]
+    ours.kubectl.read(
+        "patch", CONFIGURATION, "reprieve-webhooks", "--type=json", "-p", json.dumps(wrong)
+    )
+    wait_for("our CA", lambda: bundles() == {before})
+
+
+def test_a_claim_does_not_get_in_during_an_outage_and_nothing_else_is_held_up(
+    ours: OwnCluster, alice: ImpersonatedUser
+) -> None:
+    programs = PROGRAMS[ours.cluster.name]
+    programs.stop(WEBHOOKS)
+    try:
+        for claim in (a_pod("lone", **NOT_PREEMPTIBLE), a_job("outage", **NOT_PREEMPTIBLE)):
+            answer = as_person(alice, claim, "--dry-run=server")
+            assert 'failed calling webhook "claims.reprieve.dev"' in answer.stderr
+        assert as_person(alice, a_pod("other"), "--dry-run=server").status == 0
+        # The admin has the right, and a controller repeats a template that was checked.
+        assert create(ours, a_job("granted", **NOT_PREEMPTIBLE)).status == 0
+        selector = ("-n", NAMESPACE, "-l", "batch.kubernetes.io/job-name=granted")
+        wait_for("the Job's pod", lambda: ours.kubectl.get("pods", *selector)["items"])
+    finally:
+        programs.start(WEBHOOKS)
+        programs.wait_until_ready(WEBHOOKS)

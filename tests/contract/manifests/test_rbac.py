@@ -71,12 +71,12 @@ CALLS = {
         *at_home("secrets", "get patch", WEBHOOKS.secret_name),
         *everywhere(
             "admissionregistration.k8s.io/mutatingwebhookconfigurations",
-            "get patch",
+            "get list watch patch",
             WEBHOOKS.webhook_configuration,
         ),
         *everywhere(
             "admissionregistration.k8s.io/validatingwebhookconfigurations",
-            "get patch",
+            "get list watch patch",
             WEBHOOKS.webhook_configuration,
         ),
     },
@@ -102,6 +102,14 @@ CALLS = {
         *everywhere("nodes", "list watch"),
         *everywhere("scheduling.k8s.io/priorityclasses", "watch"),
         *everywhere("scheduling.x-k8s.io/podgroups", "list watch"),
+        # unchecked_claims.py
+        *everywhere(
+            "admissionregistration.k8s.io/mutatingwebhookconfigurations",
+            "get",
+            WEBHOOKS.webhook_configuration,
+        ),
+        # checkpointing/reserved_addresses.py
+        *everywhere("networking.k8s.io/servicecidrs", "list watch"),
         # cluster/event_recorder.py
         *everywhere("events.k8s.io/events", "create"),
         *at_home("configmaps", "list watch", "reprieve-policy"),

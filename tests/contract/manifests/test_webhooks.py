@@ -10,6 +10,7 @@ import yaml
 from reprieve_policy import keys
 from reprieve_policy.admission import misspelled_keys
 from reprieve_policy.admission.key_places import OWNERS, PODS
+from reprieve_policy.admission.permissions import CLAIM_NON_PREEMPTIBLE
 from reprieve_policy.admission.rules import RULES, reserved_state
 from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.config import namespace
@@ -34,6 +35,7 @@ VALIDATING = manifests.named("ValidatingWebhookConfiguration", NAME)["webhooks"]
 GUARDING = [found for found in VALIDATING if found["clientConfig"]["service"]["path"] == "/guard"]
 RULING = [found for found in VALIDATING if found not in GUARDING]
 ALL = [pytest.param(webhook, id=webhook["name"]) for webhook in (*MUTATING, *VALIDATING)]
+CLAIMS = "claims.reprieve.dev"
 DEPLOYMENT = manifests.named("Deployment", "reprieve-webhooks")
 KIND_OF = {row.resource: kind for kind, row in KINDS.items()}
 TOLERATIONS = {
@@ -107,9 +109,25 @@ def kinds_of(webhooks: list[Any]) -> set[str]:
 
 
 @pytest.mark.parametrize("found", ALL)
-def test_an_outage_refuses_nothing_and_delays_little(found: Any) -> None:
-    assert found["failurePolicy"] == "Ignore"
+def test_an_outage_refuses_nothing_but_claims_and_delays_little(found: Any) -> None:
+    assert found["failurePolicy"] == ("Fail" if found["name"] == CLAIMS else "Ignore")
     assert found["timeoutSeconds"] <= 3
+
+
+def test_a_new_claim_to_be_non_preemptible_never_gets_in_unchecked() -> None:
+    found = webhook(VALIDATING, "claims")
+    assert {KIND_OF[name] for _, name in resources_of(found)} == {"Pod", *TEMPLATE_KINDS}
+    assert set(manifests.keys_in(conditions(found))) == {keys.PREEMPTIBLE}
+    by_name = {one["name"]: one["expression"] for one in found["matchConditions"]}
+    assert by_name["is-by-a-user-without-the-right"] == (
+        f"!authorizer.group('{keys.PREFIX.rstrip('/')}')"
+        f".resource('{CLAIM_NON_PREEMPTIBLE.resource}')"
+        f".check('{CLAIM_NON_PREEMPTIBLE.verb}').allowed()"
+    )
+    users = re.findall(r"'(system:[^']+)'", by_name["is-not-made-from-a-template"])
+    assert set(users) == controllers.USERS
+    # Other webhooks are addressed by their index.
+    assert VALIDATING[-1] is found
 
 
 @pytest.mark.parametrize("found", ALL)

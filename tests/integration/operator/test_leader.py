@@ -24,6 +24,7 @@ from reprieve_operator.leader import Leader, Term
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.resync import PodResync
 from reprieve_operator.settings import OperatorSettings
+from reprieve_operator.unchecked_claims import UncheckedClaims
 from reprieve_operator.uninstall import Uninstall
 from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.watch import VictimWatch
@@ -131,7 +132,7 @@ async def test_preemptors_are_watched_once_a_victim_names_one(
                 lambda: leader._term is not None and leader._term.victim_watch.reflector.is_synced
             )
             assert not reflector.is_started
-            await until(lambda: stub.open_watches > 0)
+            await until(lambda: stub.is_watched(PODS))
             stub.send("MODIFIED", a_victim("3", {keys.PREEMPTOR: "uid-of-high"}), only=PODS)
             await until(lambda: reflector.is_started)
 
@@ -223,6 +224,8 @@ async def test_the_resync_removes_a_finalizer_that_no_eviction_needs(
             add_pod=lambda _: None, check_changed_namespaces=lambda: asyncio.sleep(0)
         )
         registry: Any = set()
-        resync = PodResync(api, writes, registry, cast("EventRecorder", None), divergence)
+        recorder = cast("EventRecorder", None)
+        claims = UncheckedClaims(writes, recorder, OperatorMetrics())
+        resync = PodResync(api, writes, registry, recorder, divergence, claims)
         await resync.run_once()
         assert [body["metadata"]["finalizers"] for _, body in stub.patches] == [[]] * released

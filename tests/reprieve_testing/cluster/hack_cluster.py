@@ -38,12 +38,12 @@ class OwnCluster(ClusterHandle):
         """Run a command of `hack/cluster` on this cluster."""
         return hack_cluster(command, "--name", self.cluster.name, *words)
 
-    def install_webhooks(self) -> Programs:
+    def install_webhooks(self, *options: object) -> Programs:
         """Install Reprieve; return its webhooks as a local process that is not started yet."""
         port = self.cluster.port("webhooks")
         install.install(self.kubectl, install.LOCAL, port)
         address = ["--listen-address", "127.0.0.1", "--listen-port", port]
-        flags = [*address, "--serving-ips", "127.0.0.1", "--drain-seconds", 0.5]
+        flags = [*address, "--serving-ips", "127.0.0.1", "--drain-seconds", 0.5, *options]
         place = Place(flags, f"https://127.0.0.1:{port}")
         return Programs(self.cluster.home, self.kubectl, {WEBHOOKS: place})
 

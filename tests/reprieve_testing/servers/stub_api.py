@@ -172,6 +172,9 @@ class StubApi:
     def open_watches(self) -> int:
         return len(self._watches)
 
+    def is_watched(self, path: str) -> bool:
+        return any(watch.path == path for watch in self._watches.values())
+
     def send(self, kind: str, document: Any, only: str = "") -> None:
         """Send an event to every watch, or to those of one path."""
         line = json.dumps({"type": kind, "object": document}).encode() + b"\n"
@@ -212,15 +215,20 @@ async def stub_api(directory: Path, **collections: Any) -> AsyncIterator[tuple[S
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    kubeconfig = directory / "kubeconfig"
-    kubeconfig.write_text(json.dumps(_kubeconfig(f"http://127.0.0.1:{runner.addresses[0][1]}")))
-    api = await Api.connect(kubeconfig, user_agent="test")
+    api = await connect(directory, runner.addresses[0][1])
     try:
         yield stub, api
     finally:
         stub.end_watches()
         await api.close()
         await runner.cleanup()
+
+
+async def connect(directory: Path, port: int) -> Api:
+    """Return a connection to a stub on this port; a file in the directory names it."""
+    kubeconfig = directory / "kubeconfig"
+    kubeconfig.write_text(json.dumps(_kubeconfig(f"http://127.0.0.1:{port}")))
+    return await Api.connect(kubeconfig, user_agent="test")
 
 
 def _kubeconfig(server: str) -> Any:

@@ -28,6 +28,11 @@ class GangMember:
         self._is_looked_up = False
         self._is_event_due = False
 
+    @property
+    def gang_size(self) -> int:
+        """How many pods are evicted with this one as a unit; 0 for a pod that is evicted alone."""
+        return 0 if self._gang_eviction is None else self._gang_eviction.pod_count
+
     def initial_state(self, now: datetime) -> Eviction | None:
         """Return the first state of a pod that is evicted with its gang; `None` if it is not."""
         return (
@@ -88,6 +93,7 @@ class GangMember:
             is_requested_again=is_requested_again,
             must_evict=not (gang_may_be_deleted or seen.is_requested_by_deleter),
             may_terminate=gang_eviction.may_terminate(self._uid) or not has_room,
+            gang_size=gang_eviction.pod_count,
         )
 
     def on_state_written(self, pod: VictimPod, state: Eviction) -> None:

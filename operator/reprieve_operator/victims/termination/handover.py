@@ -57,7 +57,7 @@ class ReplacementHandover:
             return
         if self._is_in_ledger:
             return
-        record = self._ledger.record(pod, state, self._clock.now())
+        record = self._ledger.record(pod, state)
         error = await self._write_optional("could not write the ledger", pod, record)
         if error is not None:
             self._recorder.event(

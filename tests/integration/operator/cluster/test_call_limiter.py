@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 
+from reprieve_operator.cluster import call_limiter
 from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority, CallTicket
 
 
@@ -236,3 +237,46 @@ async def test_many_waiters_that_give_up_at_once_leave_nothing_behind() -> None:
     assert (await asyncio.gather(*waiting, return_exceptions=True))[0] is None
     assert slots._namespace_slots._namespaces == {}
     assert slots._namespace_slots._free == slots._free == 4
+
+
+async def test_victims_near_their_ceiling_come_first() -> None:
+    callers = Callers(CallLimiter(1))
+    await callers.come("busy")
+    for priority in (CallPriority.TERMINATE, CallPriority.NOTIFY, CallPriority.OVERDUE):
+        await callers.come(priority.name, priority)
+
+    assert await callers.serve_all() == ["busy", "OVERDUE", "NOTIFY", "TERMINATE"]
+
+
+async def test_an_overloaded_server_gets_fewer_calls_until_it_answers_again() -> None:
+    slots = CallLimiter(32)
+    callers = Callers(slots)
+    for number in range(40):
+        await callers.come(str(number))
+    assert len(callers.served) == 32
+    slots.note_overload()
+    # The other calls that were in progress tell the same.
+    slots.note_overload()
+    assert slots.limit == 16
+    for number in range(16):
+        await callers.leave(str(number))
+    assert len(callers.served) == 32
+    await callers.leave("16")
+    assert len(callers.served) == 33
+    for number in range(17, 32):
+        await callers.leave(str(number))
+    for _ in range(15):
+        slots.note_success()
+    assert slots.limit == 16
+    slots.note_success()
+    assert slots.limit == 17
+
+
+async def test_the_slots_are_never_fewer_than_a_few_nor_more_than_at_first() -> None:
+    slots = CallLimiter(32)
+    for _ in range(10):
+        slots.note_overload()
+    assert slots.limit == call_limiter.MIN_CALLS
+    for _ in range(2000):
+        slots.note_success()
+    assert slots.limit == 32

@@ -143,7 +143,7 @@ def test_counting_a_pod_costs_one_write_and_never_sets_an_earlier_time(
 ) -> None:
     async def run() -> None:
         async with a_ledger(tmp_path, **{keys.LAST_CHECKPOINT_AT: known}) as (stub, writer):
-            await writer.record(a_pod(), GOING, NOW)
+            await writer.record(a_pod(), GOING)
             ((_, body),) = stub.patches
             annotations = body["metadata"]["annotations"]
             assert (
@@ -206,7 +206,7 @@ class TerminationCollaborators:
             on_pod_update=lambda _: None,
         )
 
-    async def record(self, pod: VictimPod, state: Eviction, now: datetime) -> None:  # noqa: ARG002 - the ledger's interface
+    async def record(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002 - the ledger's interface
         self._write_owner("record")
 
     async def retract(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002

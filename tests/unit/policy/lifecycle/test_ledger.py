@@ -388,3 +388,17 @@ def test_an_eviction_can_be_recorded_on_any_existing_annotation(text: str) -> No
     rendered = ledger.render(known)
     assert len(rendered.encode()) <= MAX_BYTES
     assert ledger.parse(rendered) == known
+
+
+def test_pods_that_are_recorded_together_are_recorded_as_one_by_one() -> None:
+    evictions = [evicted(1, SAVED), evicted(2), evicted(2), evicted(3)]
+    slots = ["0", "1", "1", SHARED_SLOT]
+    metadata = a_pod().build().metadata
+    known: Ledger = record({}, "1", evicted(0))
+    one_by_one = known
+    for slot, eviction in zip(slots, evictions, strict=True):
+        one_by_one = record(one_by_one, slot, eviction)
+    batch = [(slot, each, metadata) for slot, each in zip(slots, evictions, strict=True)]
+    together = ledger.record_all(known, batch, after(100))
+    assert list(together.items()) == list(one_by_one.items())
+    assert ledger.record_all(together, batch, after(200)) is together

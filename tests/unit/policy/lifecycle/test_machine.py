@@ -1209,3 +1209,17 @@ def test_a_victim_that_waits_for_a_call_may_stay() -> None:
     queued = machine.decide(an_eviction().build(), QUEUED, AUTO, SETTINGS, NOW).eviction
     stays = replace(QUEUED, is_marked=False)
     assert machine.decide(queued, stays, AUTO, SETTINGS, NOW).eviction.phase is CANCELLED
+
+
+def test_a_large_gang_waits_so_long_that_all_its_pods_are_deleted_by_the_ceiling() -> None:
+    settings = PolicySettings(ceiling_seconds=600)
+    begun = replace(an_eviction().build(), gang="train")
+    hinted = machine.decide(begun, ObservedVictim(gang_size=1000), AUTO, settings, NOW).eviction
+    assert hinted.deadline == after(570)
+    alone = machine.decide(begun, NOTHING, AUTO, settings, NOW).eviction
+    assert alone.deadline == after(600)
+    waiting = ObservedVictim(gang_size=1000, may_terminate=False, answer=CANNOT.answer)
+    settled = machine.decide(hinted, waiting, AUTO, settings, after(10)).eviction
+    assert (settled.phase, settled.deadline) == (SETTLED, after(570))
+    over = replace(waiting, answer=None)
+    assert machine.decide(settled, over, AUTO, settings, after(570)).eviction.phase is TERMINATING

@@ -229,3 +229,26 @@ def test_of_a_pod_that_ended_by_itself(
 def test_a_pod_is_counted_from_when_its_end_was_chosen() -> None:
     assert not termination.is_recorded_in_ledger(an_eviction().build())
     assert termination.is_recorded_in_ledger(replace(an_eviction().build(), grace_seconds=0))
+
+
+@pytest.mark.parametrize(
+    ("ceiling_seconds", "left", "is_urgent"),
+    [(1800, 61, False), (1800, 60, True), (1800, -5, True), (40, 11, False), (40, 10, True)],
+)
+def test_a_victim_is_urgent_shortly_before_its_ceiling(
+    ceiling_seconds: int, left: int, *, is_urgent: bool
+) -> None:
+    settings = PolicySettings(ceiling_seconds=ceiling_seconds)
+    found = termination.is_urgent(an_eviction().build(), settings, after(ceiling_seconds - left))
+    assert found is is_urgent
+
+
+@pytest.mark.parametrize(
+    ("pods", "ceiling_seconds", "seconds"), [(0, 1800, 0), (1000, 1800, 30), (1000, 60, 15)]
+)
+def test_a_gang_waits_less_by_what_its_deletion_takes(
+    pods: int, ceiling_seconds: int, seconds: int
+) -> None:
+    settings = PolicySettings(ceiling_seconds=ceiling_seconds)
+    latest = termination.latest_deadline(an_eviction().build(), settings, pods)
+    assert latest == after(ceiling_seconds - seconds)

@@ -1,9 +1,11 @@
 """What protects a pod against preemption, and until when."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 import pytest
 
+from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.preemption_class import ClassSet
 from reprieve_policy.config.settings import PolicySettings
@@ -122,3 +124,35 @@ def test_what_protects_a_gang(found: list[Protection | None], want: Protection |
 
 def test_only_a_scheduler_may_be_refused() -> None:
     assert [source for source in Source if source.is_preemption] == [Source.KOORDINATOR]
+
+
+CLAIM = a_pod().labelled(keys.PREEMPTIBLE, "false")
+CLAIMS = {
+    "older than the installation": (CLAIM, {}, NOW, True),
+    "younger": (CLAIM, {}, after(-7200), False),
+    "the installation is not known": (CLAIM, {}, None, False),
+    "a pod that claims nothing": (ORDINARY, {}, NOW, False),
+    "a pod that is being deleted": (
+        CLAIM,
+        {"deletionTimestamp": "2026-11-21T12:00:00Z"},
+        NOW,
+        False,
+    ),
+    "a pod of the system": (CLAIM, {"namespace": "kube-system"}, NOW, False),
+    "a manifest": (CLAIM, {"creationTimestamp": None}, NOW, False),
+}
+
+
+@pytest.mark.parametrize(
+    ("pod", "fields", "installed_at", "is_unchecked"), CLAIMS.values(), ids=CLAIMS
+)
+def test_claims_that_no_admission_has_checked(
+    pod: PodBuilder,
+    fields: dict[str, str | None],
+    installed_at: datetime | None,
+    *,
+    is_unchecked: bool,
+) -> None:
+    created = {"creationTimestamp": "2026-11-21T11:00:00Z", "namespace": "team"}
+    metadata = replace(pod.build().metadata, **(created | fields))
+    assert protection.is_unchecked_claim(metadata, installed_at) is is_unchecked
