@@ -200,6 +200,16 @@ def test_a_pod_without_states_of_containers_may_still_run() -> None:
     assert not pods.have_containers_ended({})
 
 
+@pytest.mark.parametrize("kind", ["initContainerStatuses", "ephemeralContainerStatuses"])
+async def test_a_cleaner_at_the_end_waits_for_native_sidecars_too(kind: str) -> None:
+    cleaner, ended = Cleaner(), {"state": {"terminated": {"exitCode": 0}}}
+    handle = handler_of(cleaner.clean)
+    sidecar = {**ENDED, kind: [ended, {"state": {"running": {}}}]}
+    assert await send(handle, a_pod(OURS, status=sidecar, **DELETED)) == [OURS]
+    assert cleaner.calls == []
+    assert await send(handle, a_pod(OURS, status={**ENDED, kind: [ended]}, **DELETED)) == []
+
+
 def test_cleaning_holds_up_no_other_pod() -> None:
     """A cleaner that waits for its next try sleeps, so that other pods are handled meanwhile."""
 

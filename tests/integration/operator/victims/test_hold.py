@@ -273,6 +273,18 @@ async def test_cleaners_that_are_not_done_in_time_hold_up_sigterm_no_longer() ->
         assert pod_state.state_of(one.current.metadata).outcome is CheckpointOutcome.SKIPPED  # type: ignore[union-attr]
 
 
+async def test_cleaners_are_named_too_where_the_workload_used_all_their_time() -> None:
+    notice = HINT | BEFORE | {keys.CHECKPOINT_TIMEOUT: "1s"}
+    async with evicting(OnePod(notice, (EARLY,))) as one:
+        await reaches(one, "hinted held", "record", "terminating held", "delete")
+        assert [event for event in one.events if "CleanersTimedOut" in event] == [
+            (
+                f'CleanersTimedOut: finalizers "{EARLY}" (held for 1s) were not removed in time; '
+                "SIGTERM comes now"
+            )
+        ]
+
+
 async def test_cleaners_that_are_not_on_the_pod_are_not_waited_for() -> None:
     async with evicting(OnePod(BEFORE, (OTHER,))) as one:
         await reaches(one, "record", "terminating held", "delete")
