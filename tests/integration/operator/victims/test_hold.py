@@ -7,12 +7,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.settings import OperatorSettings
@@ -21,8 +23,10 @@ from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import annotations_of, labels_of
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction
+from reprieve_runtime.client.api import ApiError
 from reprieve_testing.operator_parts import a_registry
 from reprieve_testing.servers.stub_api import until
 
@@ -42,6 +46,9 @@ class OnePod:
     """Namespaces that are being deleted."""
     done: list[str] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
+    refusal: ApiError | None = None
+    """What the API server answers to a write of the state."""
     is_busy = False
     pod: VictimPod | None = field(init=False)
     registry: ReconcilerRegistry = field(init=False)
@@ -79,6 +86,7 @@ class OnePod:
             ledger=ledger,
             bare_pods=bare,
             recorder=recorder,
+            clock=self.clock,
             settings=OperatorSettings(identity="a", resync_interval_seconds=0.2),
         )
 
@@ -119,6 +127,9 @@ class OnePod:
     async def write_state(
         self, pod: VictimPod, state: Eviction, *_: object, adds_finalizer: bool = False, **__: bool
     ) -> VictimPod:
+        if self.refusal is not None:
+            self.done.append("refused")
+            raise self.refusal
         return self._write(pod, state, adds_finalizer=adds_finalizer)
 
     async def write_disruption_target(
@@ -220,6 +231,50 @@ async def test_an_operator_that_was_away_finds_a_victim_that_another_client_dele
     async with evicting(one):
         await reaches(one, "record", "terminating", "release")
         assert one.pod is None
+
+
+class Skips:
+    """A clock that a test sets forward."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        usual = Clock()
+        self.clock = Clock(
+            now=lambda: usual.now() + timedelta(seconds=self.seconds),
+            monotonic=lambda: usual.monotonic() + self.seconds,
+            wall=lambda: usual.wall() + self.seconds,
+        )
+
+
+@pytest.mark.parametrize("status", [403, 429, 500])
+async def test_the_finalizer_is_removed_at_the_ceiling_whatever_fails(status: int) -> None:
+    skips = Skips()
+    async with evicting(OnePod(HINT, clock=skips.clock)) as one:
+        await reaches(one, "hinted held")
+        one.refusal = ApiError(status, "Refused", "a webhook of the cluster refuses every state")
+        one.change(deletionTimestamp=timestamp.render(skips.clock.now()))
+        await until(lambda: "refused" in one.done)
+        skips.seconds = 299
+        one.done.clear()
+        await until(lambda: "refused" in one.done)
+        assert one.finalizers_now == (OURS,)
+        skips.seconds = 301
+        await until(lambda: one.finalizers_now == ())
+        (event,) = [event for event in one.events if "CleanupCeilingReached" in event]
+        assert "what its replacement inherits could not be written" in event
+
+
+async def test_one_refusal_long_after_the_ceiling_loses_nothing() -> None:
+    """The operator was away for an hour, and its first write meets a busy API server."""
+    async with evicting(OnePod(HINT)) as one:
+        await reaches(one, "hinted held")
+        one.refusal = ApiError(429, "TooManyRequests", "later")
+        one.change(deletionTimestamp=timestamp.render(one.clock.now() - timedelta(hours=1)))
+        await until(lambda: "refused" in one.done)
+        one.refusal = None
+        await until(lambda: one.finalizers_now == ())
+        assert one.done[-2:] == ["terminating", "release"]
+        assert "record" in one.done
 
 
 ENDS: dict[str, Callable[[OnePod], None]] = {
