@@ -25,8 +25,9 @@ _log = logging.getLogger(__name__)
 
 RELEASE_SECONDS = 15.0
 """Half of the grace period of the operator's own pod."""
-_READ_PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0)
-"""Between the reads of the own Deployment, while the API server refuses them."""
+_READ_SECONDS = 5.0
+"""For the read of the own Deployment: an upgrade must not wait for an API server that is away."""
+_READ_PAUSE_SECONDS = 0.5
 _MIN_PASSES = 2
 """A write that was under way when the term ended may reach the API server after the first pass."""
 _PASS_PAUSE_SECONDS = 1.0
@@ -59,17 +60,25 @@ class Uninstall:
         """True if the Deployment was there and is gone, is being deleted, or has no replicas."""
         if not self._is_deployed:
             return False
-        for pause in (*_READ_PAUSES_SECONDS, None):
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                return await self._read_is_going()
+        except (ApiError, TimeoutError) as error:
+            text = str(error) or "timeout"
+            _log.warning("could not read the own Deployment", extra={"error": text})
+            return False
+
+    async def _read_is_going(self) -> bool:
+        """Read until the API server answers; raises an `ApiError` that will not change."""
+        while True:
             try:
                 return (await self._read()).is_going
             except ApiError as error:
                 if error.is_not_found:
                     return True
-                _log.warning("could not read the own Deployment", extra={"error": str(error)})
-                if pause is None or is_permanent(error):
-                    break
-            await asyncio.sleep(pause)
-        return False
+                if is_permanent(error):
+                    raise
+            await asyncio.sleep(_READ_PAUSE_SECONDS)
 
     async def _read(self) -> OwnDeployment:
         return await self._api.get(self._path, OwnDeployment)

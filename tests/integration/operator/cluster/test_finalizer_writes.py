@@ -165,7 +165,8 @@ IDENTITY = {
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uninstall, "_PASS_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(uninstall, "_READ_PAUSES_SECONDS", (0.01, 0.01))
+    monkeypatch.setattr(uninstall, "_READ_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(uninstall, "_READ_SECONDS", 60.0)
 
 
 def refs(*names: str) -> list[VictimRef]:
@@ -246,3 +247,15 @@ async def test_a_busy_api_server_does_not_hide_an_uninstallation(tmp_path: Path)
         await until(lambda: stub.calls[f"{DEPLOYMENTS}/reprieve-operator"] >= 2)
         stub.is_failing = False
         assert await asked
+
+
+async def test_an_upgrade_does_not_wait_for_an_api_server_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uninstall, "_READ_SECONDS", 0.05)
+    found = {DEPLOYMENTS: {"reprieve-operator": a_deployment()}}
+    async with stub_api(tmp_path, collections=found) as (stub, api):
+        read = Uninstall(api, "reprieve-system", "reprieve-operator")
+        await read.remember_deployment()
+        stub.is_failing = True
+        assert not await read.is_in_progress()
