@@ -1,14 +1,11 @@
 """The decorator of cleaners.
 
 It uses kopf's handlers of raw events, because those leave no traces on pods: kopf's other handlers
-write the whole object into an annotation, which the container runtime copies.
+write the whole object into an annotation, which the container runtime copies. kopf handles one
+event of a pod after another, so a handler must not wait: each pod is cleaned in a task of its own.
 """
 
-import asyncio
-import inspect
-import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -22,10 +19,7 @@ from reprieve_policy.lifecycle import cleanup
 from reprieve_policy.lifecycle.cleanup import CleanerTurn
 
 from . import pods
-
-Cleaner = Callable[..., Any]
-"""A function, or a coroutine, that takes kopf's keyword arguments, `eviction` and `turn`."""
-RawBody = Any
+from .cleaning import Cleaner, CleaningTasks, RawBody
 
 
 def eviction(
@@ -48,89 +42,54 @@ def eviction(
     - `turn`: whether it is called before SIGTERM or at the end (`reprieve.CleanerTurn`).
 
     It is called again after `retry_seconds`, or the delay of a `kopf.TemporaryError`, until it
-    succeeds. A `kopf.PermanentError` gives up: the finalizer is removed all the same. It may be
-    called twice for one pod, where the program restarts in between.
+    succeeds, or the eviction is cancelled. A `kopf.PermanentError` gives up: the finalizer is
+    removed all the same. It may be called twice for one pod, where the program restarts in between.
 
-    `labels`, `annotations` and `when` select pods, as in kopf. With `adds_finalizer`, each living
-    pod that they select gets the finalizer; else it comes from the pod's author.
+    With `adds_finalizer`, each living pod that `labels`, `annotations` and `when` select, as in
+    kopf, gets the finalizer; else it comes from the pod's author. A pod that has the finalizer is
+    cleaned whether or not it is still selected.
     """
     if not checkpoint_plan.is_finalizer(finalizer):
         raise ValueError(f"{finalizer!r} is no finalizer: it must be like 'example.com/name'")
+    has_selector = labels is not None or annotations is not None or when is not None
+    if adds_finalizer and not has_selector:
+        raise ValueError(
+            "adds_finalizer needs labels, annotations or when: the pods that get the finalizer "
+            "(all of them: when=lambda **_: True)"
+        )
+    if has_selector and not adds_finalizer:
+        raise ValueError(
+            "labels, annotations and when select the pods that get the finalizer: "
+            "they need adds_finalizer=True"
+        )
 
     def decorate(cleaner: Cleaner) -> Cleaner:
-        work = _Work(cleaner, finalizer, adds_finalizer, retry_seconds)
-
-        kopf.on.event(
-            "",
-            "v1",
-            "pods",
-            id=f"{getattr(cleaner, '__name__', 'cleaner')}/{finalizer}",
-            labels=labels,
-            annotations=annotations,
-            when=when,
-            registry=registry,
-        )(work.handle)
+        name = f"{getattr(cleaner, '__name__', 'cleaner')}/{finalizer}"
+        tasks = CleaningTasks(cleaner, finalizer, retry_seconds)
+        kopf.on.startup(id=f"{name}/start", registry=registry)(tasks.start)
+        kopf.on.cleanup(id=f"{name}/stop", registry=registry)(tasks.stop)
+        kopf.on.event("", "v1", "pods", id=name, registry=registry)(tasks.handle)
+        if adds_finalizer:
+            kopf.on.event(
+                "",
+                "v1",
+                "pods",
+                id=f"{name}/add",
+                labels=labels,
+                annotations=annotations,
+                when=when,
+                registry=registry,
+            )(partial(_handle_new, finalizer=finalizer))
         return cleaner
 
     return decorate
 
 
-@dataclass
-class _Work:
-    """One cleaner, and what it has done; kopf handles one event of a pod after another."""
-
-    cleaner: Cleaner
-    finalizer: str
-    adds_finalizer: bool
-    retry_seconds: float
-    cleaned: set[str] = field(default_factory=set)
-    """The uids of pods that are cleaned and may still have the finalizer."""
-
-    async def handle(self, **event: Any) -> None:
-        """Do what the event of one pod asks for; kopf applies the patch afterwards."""
-        uid, patch = event["uid"], event["patch"]
-        pod = pods.read(event["body"], self.finalizer)
-        turn = cleanup.decide_turn(pod)
-        if event["type"] == "DELETED" or turn is None:
-            # A pod whose eviction was cancelled is cleaned again when it ends.
-            self.cleaned.discard(uid)
-        if event["type"] == "DELETED":
-            return
-        if turn is not None:
-            if uid not in self.cleaned:
-                arguments = {**event, "eviction": pod.eviction, "turn": turn}
-                await _clean(self.cleaner, arguments, self.retry_seconds)
-                self.cleaned.add(uid)
-            patch.fns.append(partial(_remove, finalizer=self.finalizer))
-        elif self.adds_finalizer and cleanup.may_add_finalizer(pod):
-            patch.fns.append(partial(_add, finalizer=self.finalizer))
-
-
-async def _clean(cleaner: Cleaner, arguments: Mapping[str, Any], retry_seconds: float) -> None:
-    """Call the cleaner until it succeeds or gives up."""
-    logger: logging.Logger = arguments["logger"]
-    while True:
-        delay = retry_seconds
-        try:
-            await _call(cleaner, arguments)
-        except kopf.PermanentError as error:
-            logger.error("cleaner gave up: %s", error)  # noqa: TRY400 - the author's own message
-            return
-        except kopf.TemporaryError as error:
-            delay = retry_seconds if error.delay is None else error.delay
-            logger.warning("cleaner is not done: %s; again in %s s", error, delay)
-        except Exception:
-            logger.exception("cleaner failed; again in %s s", delay)
-        else:
-            return
-        await asyncio.sleep(delay)
-
-
-async def _call(cleaner: Cleaner, arguments: Mapping[str, Any]) -> None:
-    if inspect.iscoroutinefunction(cleaner):
-        await cleaner(**arguments)
-    else:
-        await asyncio.to_thread(cleaner, **arguments)
+async def _handle_new(*, finalizer: str, **event: Any) -> None:
+    """Add the finalizer to a living pod; kopf applies the patch afterwards."""
+    pod = pods.read(event["body"], finalizer)
+    if event["type"] != "DELETED" and cleanup.may_add_finalizer(pod):
+        event["patch"].fns.append(partial(_add, finalizer=finalizer))
 
 
 def _add(raw: RawBody, finalizer: str) -> None:
@@ -138,12 +97,6 @@ def _add(raw: RawBody, finalizer: str) -> None:
     metadata = raw["metadata"]
     if finalizer not in metadata.get("finalizers", ()) and "deletionTimestamp" not in metadata:
         metadata["finalizers"] = [*metadata.get("finalizers", ()), finalizer]
-
-
-def _remove(raw: RawBody, finalizer: str) -> None:
-    """Remove the finalizer, and keep those of others."""
-    metadata = raw["metadata"]
-    metadata["finalizers"] = [name for name in metadata.get("finalizers", ()) if name != finalizer]
 
 
 __all__ = ["CleanerTurn", "eviction"]

@@ -35,15 +35,23 @@ def eviction_of(body: Body) -> Eviction | None:
 
 
 def have_containers_ended(body: Body) -> bool:
-    """True if no container runs or will run: all have ended, or the pod never got a node."""
+    """True if no container runs or will run: all have ended, or the pod never got a node.
+
+    A native sidecar (an init container that is restarted always) ends after the other containers.
+    """
     status = body.get("status") or {}
     phase = status.get("phase")
     if phase in _ENDED or (phase == "Pending" and not body.get("spec", {}).get("nodeName")):
         return True
-    states: Iterable[Body] = [
-        container.get("state") or {} for container in status.get("containerStatuses") or ()
-    ]
-    return bool(states) and all("terminated" in state for state in states)
+    states = _states(status, "containerStatuses")
+    have_main_ended = bool(states) and all("terminated" in state for state in states)
+    others = _states(status, "initContainerStatuses", "ephemeralContainerStatuses")
+    return have_main_ended and not any("running" in state for state in others)
+
+
+def _states(status: Body, *fields: str) -> list[Body]:
+    found: Iterable[Body] = (each for name in fields for each in status.get(name) or ())
+    return [container.get("state") or {} for container in found]
 
 
 def _annotations(body: Body) -> Mapping[str, str]:

@@ -98,8 +98,10 @@ class Campaign:
         if rng.random() < INTRUDERS_SHARE:
             self._tasks.create_task(self._visit(number))
         exchange = await self._exchange(rng, number)
-        connection = connection or await self._connect(number)
+        # Before the handshake: where this program is slow in it, the server may give up after the
+        # client's part of it has ended, and the first answer is missing.
         started = time.monotonic()
+        connection = connection or await self._connect(number)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self._talk(number, exchange, connection)
@@ -113,12 +115,15 @@ class Campaign:
             # On a busy machine, this program is a slow client: it still sends when the server gives
             # up, and so loses the answer.
             if time.monotonic() - started < READ_TIMEOUT_SECONDS:
+                before = connection.last_number
+                where = "a new connection" if before is None else f"the connection of {before}"
                 raise Finding(
-                    number, f"{exchange.description}: {error}", _sent(exchange)
+                    number, f"{exchange.description}: {error} on {where}", _sent(exchange)
                 ) from error
             connection.abort()
             return None
-        if exchange.keeps_connection:
+        connection.last_number = number
+        if exchange.keeps_connection and not connection.is_ending:
             return connection
         connection.abort()
         return None

@@ -27,6 +27,10 @@ class Connection:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    is_ending: bool = False
+    """The server has announced that it closes the connection."""
+    last_number: int | None = None
+    """The case that was answered last on it."""
 
     async def write(self, pieces: tuple[bytes, ...], pause_seconds: float) -> None:
         """Write all pieces.
@@ -51,6 +55,7 @@ class Connection:
                 for name, _, value in (line.partition(b":") for line in lines)
             }
             body = await self.reader.readexactly(int(headers[b"content-length"]))
+            self.is_ending |= headers.get(b"connection", b"").lower() == b"close"
         except (
             asyncio.IncompleteReadError,
             asyncio.LimitOverrunError,

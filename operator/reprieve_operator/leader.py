@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_policy.lifecycle import termination
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.watch_metrics import WatchedCollection
@@ -35,10 +34,11 @@ from .replacements.owner_jobs import OwnerJobs
 from .resync import PodResync
 from .settings import OperatorSettings
 from .unchecked_claims import UncheckedClaims
-from .uninstall import Uninstall, release_pods
+from .uninstall import Uninstall, VictimRelease
 from .victims.build import build_registry
 from .victims.hold import Hold
 from .victims.lost_nodes import LostNodeChecker
+from .victims.pod_tracker import VictimRef
 from .victims.preemptors import Preemptors
 from .victims.registry import ReconcilerRegistry
 from .victims.reporter import Reporter
@@ -91,6 +91,7 @@ class Leader:
         self._clock = clock
         self._term: Term | None = None
         self.election = LeaderElection(lease_api, settings, clock)
+        self.uninstall = Uninstall(api, settings.namespace, settings.deployment_name)
         self._call_limiter = CallLimiter(_MAX_CALLS)
         self._recorder = EventRecorder(
             api, self._call_limiter, settings.holder_identity, metrics, clock
@@ -133,6 +134,13 @@ class Leader:
         )
         return silent_seconds < _MAX_WATCH_SILENCE_SECONDS or not self.election.is_leading
 
+    async def run(self) -> None:
+        """Compete for the lease, and lead, until cancelled."""
+        # Before the lease is held: a replica that leads for a moment while all are stopped must
+        # know that there was a Deployment.
+        await self.uninstall.remember_deployment()
+        await self.election.run(self.lead)
+
     async def lead(self) -> None:
         """Handle victims until cancelled."""
         namespaces = NamespacePolicies(self._api)
@@ -161,8 +169,7 @@ class Leader:
         preemptors = Preemptors(self._api, victim_sets, self._clock)
         hold = Hold(self.policy, namespaces, self._settings.namespace)
         addresses = ReservedAddresses(self._api)
-        uninstall = Uninstall(self._api, self._settings.namespace, self._settings.deployment_name)
-        await uninstall.remember_deployment()
+        await self.uninstall.remember_deployment()
         registry = build_registry(
             writes=writes,
             client=client,
@@ -224,24 +231,22 @@ class Leader:
             async with background(watch.run, *background_tasks):
                 await asyncio.Event().wait()
         finally:
-            held = registry.held_pods()
+            victims = registry.victims()
             await registry.close()
             await client.close()
-            await self._release_if_uninstalled(uninstall, writes, held)
+            await self._release_if_uninstalled(writes, victims)
             await self._recorder.drain(_DRAIN_SECONDS)
             self._term = None
 
-    async def _release_if_uninstalled(
-        self, uninstall: Uninstall, writes: Writes, held: Sequence[VersionedMeta]
-    ) -> None:
+    async def _release_if_uninstalled(self, writes: Writes, victims: Sequence[VictimRef]) -> None:
         """Release the victims if no operator follows this one.
 
         Without the lease, another one leads already.
         """
-        if held and self.election.is_leading and await uninstall.is_in_progress():
-            _log.info("uninstalled: releasing victims", extra={"pods": len(held)})
+        if self.election.is_leading and await self.uninstall.is_in_progress():
+            _log.info("uninstalled: releasing victims", extra={"pods": len(victims)})
             with contextlib.suppress(NotLeading):
-                await release_pods(writes, held)
+                await VictimRelease(writes, victims).run()
 
     def _make_bare_pod_controller(self, writes: Writes) -> BarePodController:
         return BarePodController(

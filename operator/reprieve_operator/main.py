@@ -65,7 +65,7 @@ async def run(settings: OperatorSettings) -> None:
     )
     work = [
         asyncio.create_task(leader.policy.reflector.run(), name="policy"),
-        asyncio.create_task(leader.election.run(leader.lead), name="election"),
+        asyncio.create_task(leader.run(), name="election"),
     ]
     stopping = asyncio.create_task(stop.wait(), name="signals")
     try:

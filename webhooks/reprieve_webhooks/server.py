@@ -117,9 +117,10 @@ class Webhooks:
         """Answer any request."""
         handler = self._routes.get((request.method, request.path))
         response = self._no_route(request) if handler is None else await handler(request)
-        if self.is_draining:
-            # The API server reuses a connection for long. Once this one closes, it opens its next
-            # one to another replica.
+        # The API server reuses a connection for long. Once one closes while draining, it opens its
+        # next one to another replica. A connection on which the rest of a refused request is late
+        # is closed after a moment: without this, the client would send its next request on it.
+        if self.is_draining or not request.content.is_eof():
             response.force_close()
         return response
 

@@ -25,6 +25,8 @@ from .retries import GONE_OR_CHANGED
 
 _log = logging.getLogger(__name__)
 _RELEASE_SECONDS = 2.0
+_LAST_WRITES_SECONDS = 20.0
+"""For the writes with which a term ends."""
 
 
 class NotLeading(Exception):  # noqa: N818 - a state, not an error
@@ -106,11 +108,23 @@ class LeaderElection:
             if self._is_held_by_another() or not self.is_leading:
                 self._renewed_at = None
             term.cancel()
-            # Not `await term`: its cancellation and our own would look the same, and a SIGTERM
-            # at this moment would be lost.
-            await asyncio.wait([term])
+            await self._wait_for_end(term)
         if not term.cancelled() and not isinstance(term.exception(), NotLeading):
             term.result()
+
+    async def _wait_for_end(self, term: "asyncio.Future[None]") -> None:
+        """Wait for a term that was cancelled; renew the lease meanwhile, while it is held.
+
+        The last leader releases its victims, which may take longer than the lease. Not for ever:
+        a term that does not end must not keep another replica from leading.
+        """
+        until = self._clock.monotonic() + _LAST_WRITES_SECONDS
+        while not term.done():
+            # Not `await term`: its cancellation and our own would look the same, and a SIGTERM at
+            # this moment would be lost.
+            await asyncio.wait([term], timeout=self._settings.retry_period_seconds)
+            if not term.done() and self.is_leading and self._clock.monotonic() < until:
+                await self._try_acquire_or_renew()
 
     async def _try_acquire_or_renew(self) -> bool:
         """Try once to acquire or renew the lease; true if that worked."""

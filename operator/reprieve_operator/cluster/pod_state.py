@@ -46,7 +46,7 @@ from reprieve_policy.lifecycle.eviction import (
 from reprieve_policy.lifecycle.victim_set import VictimSetKey
 from reprieve_policy.verdict import Violation, annotation_path
 
-from .pods import VictimPod
+from .pods import ContainerState, VictimPod
 
 _JOINING = (Source.GANG, eviction.Phase.REQUESTED)
 
@@ -275,18 +275,32 @@ def has_failed(pod: VictimPod) -> bool:
 
 
 def have_containers_ended(pod: VictimPod) -> bool:
-    """True if no container runs or will run: all have ended, or the pod never got a node."""
+    """True if no container runs or will run: all have ended, or the pod never got a node.
+
+    A native sidecar (an init container that is restarted always) ends after the other containers.
+    """
     states = [status.state for status in pod.status.containerStatuses or ()]
     if has_ended(pod) or (pod.status.phase == "Pending" and not pod.spec.nodeName):
         return True
-    return bool(states) and all(
+    have_main_ended = bool(states) and all(
         state is not None and state.terminated is not None for state in states
     )
+    return have_main_ended and not any(
+        state is not None and state.running is not None for state in _other_states(pod)
+    )
+
+
+def _other_states(pod: VictimPod) -> list[ContainerState | None]:
+    """Return the states of init containers, sidecars among them, and of those for debugging."""
+    status = pod.status
+    others = (*(status.initContainerStatuses or ()), *(status.ephemeralContainerStatuses or ()))
+    return [container.state for container in others]
 
 
 def containers_ended_at(pod: VictimPod) -> datetime | None:
     """Return when the last container ended; `None` if the pod does not say so."""
-    states = [status.state for status in pod.status.containerStatuses or ()]
+    main = [status.state for status in pod.status.containerStatuses or ()]
+    states = [*main, *_other_states(pod)]
     ended = [
         timestamp.parse(state.terminated.finishedAt)
         for state in states

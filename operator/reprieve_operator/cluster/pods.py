@@ -96,6 +96,8 @@ class VictimPodStatus(PodStatus):
     hostIP: str = ""
     hostIPs: tuple[HostAddress, ...] | None = None
     containerStatuses: Sequence[ContainerStatus] | None = None
+    initContainerStatuses: Sequence[ContainerStatus] | None = None
+    ephemeralContainerStatuses: Sequence[ContainerStatus] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,7 @@ class Progress:
         self._last_state, self.phase = decision.eviction, decision.eviction.phase
         self._is_first_write_done = True
         self._reporter.report_transitions(pod, decision, self._last_answer)
-        if any(move.ends_cleaning for move in decision.transitions):
+        if decision.gives_up_cleaners:
             self._cleaner_report.report_overdue(pod, decision.eviction)
         self._gang_member.on_state_written(pod, decision.eviction)
 

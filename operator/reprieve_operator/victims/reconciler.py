@@ -6,6 +6,7 @@ has sent, how long finalizers have held the object) may be lost at any time.
 
 import logging
 from dataclasses import replace
+from datetime import timedelta
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
@@ -71,7 +72,7 @@ class VictimReconciler:
         self._clock = clock
         self._max_retry_after_seconds = max_retry_after_seconds
         self._backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS)
-        self._has_failed = False
+        self._refused_since: float | None = None
         self._is_done = False
 
     @property
@@ -91,10 +92,11 @@ class VictimReconciler:
                 self.tracker.discard_changes()
                 try:
                     pause = await self._reconcile()
-                    self._has_failed = False
+                    self._refused_since = None
                     self._backoff.reset()
                 except ApiError as error:
                     pause = self._retry_delay(error)
+                    await self._release_at_ceiling()
                 if not self._is_done:
                     await self.tracker.wait_for_change(pause)
         finally:
@@ -236,12 +238,28 @@ class VictimReconciler:
             self.progress.report_gone(last)
         return 0.0
 
+    async def _release_at_ceiling(self) -> None:
+        """Hold a deleted pod no longer than the ceiling, whatever call about it fails."""
+        pod = self.tracker.pod
+        if pod is None or self._refused_since is None:
+            return
+        seconds = self._clock.monotonic() - self._refused_since
+        try:
+            await self._termination.release_unwritten(pod, timedelta(seconds=seconds))
+        except ApiError as error:
+            _log.warning(
+                "could not remove the finalizer",
+                extra={"pod": self.tracker.ref.key, "error": str(error)},
+            )
+
     def _retry_delay(self, error: ApiError) -> float:
         """Return the seconds until the next try: none if what was known of the pod was old."""
         self.tracker.invalidate()
         # Without this, a pod that cannot be written to would keep a call from the others.
         self._notice.release_call()
-        is_first, self._has_failed = not self._has_failed, True
+        is_first = self._refused_since is None
+        if self._refused_since is None:
+            self._refused_since = self._clock.monotonic()
         delay = self._backoff.next_delay()
         if error.status in GONE_OR_CHANGED:
             return 0.0 if is_first else delay / 2

@@ -57,14 +57,9 @@ class ReconcilerRegistry:
             if namespace in (None, reconciler.tracker.ref.namespace):
                 reconciler.tracker.wake()
 
-    def held_pods(self) -> list[VersionedMeta]:
-        """Return the victims that have our finalizer, as they were seen last."""
-        pods = [reconciler.tracker.pod for reconciler in self._reconcilers.values()]
-        return [
-            pod.metadata
-            for pod in pods
-            if pod is not None and pod_state.has_cleanup_finalizer(pod.metadata)
-        ]
+    def victims(self) -> list[VictimRef]:
+        """Return all victims."""
+        return [reconciler.tracker.ref for reconciler in self._reconcilers.values()]
 
     def _join_gang(self, pod: VictimPod, gang_eviction: GangEviction) -> None:
         """Start on a pod that is evicted with its gang."""

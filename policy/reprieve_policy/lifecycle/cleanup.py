@@ -24,6 +24,8 @@ from .transitions import TERMINAL
 _READY = (Phase.SETTLED, Phase.SAVED)
 _NOTIFIED = (*AWAITING_WORKLOAD, *_READY, Phase.TERMINATING)
 """Phases in which cleaners before SIGTERM are asked."""
+_GIVE_UP_AFTER = timedelta(seconds=60)
+"""As for every write that an eviction can do without."""
 
 
 class ReleaseReason(StrEnum):
@@ -34,6 +36,8 @@ class ReleaseReason(StrEnum):
     """No kubelet will report that the containers ended: the grace period is 0."""
     CEILING = "ceiling"
     """The containers should have ended long ago."""
+    WRITES_REFUSED = "writes-refused"
+    """The ceiling is over, and what the replacement inherits cannot be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,16 @@ def is_held(eviction: Eviction, settings: PolicySettings) -> bool:
 def decide_release(held: HeldVictim) -> ReleaseReason | None:
     """Return why the finalizer is removed now; `None`: it stays."""
     return next((rule.reason for rule in _RULES if rule.applies(held)), None)
+
+
+def decide_release_unwritten(held: HeldVictim, refused_for: timedelta) -> ReleaseReason | None:
+    """Return why the finalizer is removed though a write that comes before was refused.
+
+    `refused_for`: since when all writes about the victim are refused. Without that bound, a single
+    refusal would lose what a victim leaves whose operator was away until after the ceiling.
+    """
+    is_over = held.overdue >= timedelta(seconds=held.ceiling_seconds)
+    return ReleaseReason.WRITES_REFUSED if is_over and refused_for >= _GIVE_UP_AFTER else None
 
 
 def pending_cleaners(named: Iterable[str], on_pod: Iterable[str]) -> tuple[str, ...]:

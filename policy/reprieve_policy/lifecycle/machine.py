@@ -5,7 +5,7 @@ state that the pod carries and what is observed now. So it does not matter how o
 or by which operator.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -104,6 +104,9 @@ class LifecycleDecision:
 
     eviction: Eviction
     transitions: tuple[Transition, ...] = ()
+    gives_up_cleaners: bool = False
+    """Cleaners that are to act before SIGTERM are not done, and no longer waited for: their time is
+    over, or the workload has used all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,9 @@ def decide(
         observation = _observe(eviction, context)
         move = TABLE[eviction.phase].get(observation) if observation else None
         if move is None:
-            return LifecycleDecision(eviction, tuple(moves))
+            return LifecycleDecision(
+                eviction, tuple(moves), _gives_up_cleaners(eviction, moves, context.seen)
+            )
         if observation in _ANSWER_OBSERVED.values() and eviction.answered_at is None:
             eviction = replace(eviction, answered_at=now)
         eviction = _enter(eviction, move, context)
@@ -263,6 +268,13 @@ def _are_cleaners_done(eviction: Eviction, context: _Context) -> bool:
     if until is None or eviction.phase not in _READY_TO_TERMINATE:
         return False
     return not context.seen.has_cleaners or context.now >= until
+
+
+def _gives_up_cleaners(
+    eviction: Eviction, moves: Sequence[Transition], seen: ObservedVictim
+) -> bool:
+    is_ready_now = any(move.to in _READY_TO_TERMINATE for move in moves)
+    return is_ready_now and eviction.cleaners_until is None and seen.has_cleaners
 
 
 def _is_released(eviction: Eviction, seen: ObservedVictim) -> bool:

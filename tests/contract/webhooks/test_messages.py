@@ -383,6 +383,9 @@ CASES = {
     "a phase on a pod, offline": Case(
         a_pod({keys.SOFT_EVICTION: "saved"}), facts=Facts(is_offline=True)
     ),
+    "a release from the gang gate in a template": Case(
+        builders.a_pod().labelled(keys.GANG_GATE_LABEL, "released").in_template_of("Deployment")
+    ),
     "a defence that is not there": Case(a_pod(preemption_priority_class="none")),
     "a defence without a name": Case(a_pod(preemption_priority_class="")),
     "a defence that is not there yet": Case(a_template(preemption_priority_class="none")),

@@ -214,3 +214,64 @@ async def test_a_cleaner_puts_its_finalizer_on_selected_pods_and_cleans_whoever_
         await until(lambda: server.finalizers("licensed") == [])
     assert cleaned == ["licensed"]
     assert server.finalizers("other") == []
+
+
+async def test_a_pod_that_is_selected_no_longer_is_cleaned_all_the_same() -> None:
+    """Without this, a pod whose labels changed would keep the finalizer for ever."""
+    registry, cleaned = kopf.OperatorRegistry(), list[str]()
+
+    @reprieve.on.eviction(
+        finalizer=OURS, labels={"licence": "yes"}, adds_finalizer=True, registry=registry
+    )
+    def release(name: str, **_: Any) -> None:
+        cleaned.append(name)
+
+    server = PodServer()
+    server.put("licensed", labels={"licence": "yes"})
+    async with operator(server, registry):
+        await until(lambda: server.finalizers("licensed") == [OURS])
+        gone = {"deletionTimestamp": "2026-11-21T12:00:00Z", "deletionGracePeriodSeconds": 0}
+        server.put("licensed", labels={}, **gone)
+        await until(lambda: server.finalizers("licensed") == [])
+    assert cleaned == ["licensed"]
+
+
+async def test_cleaners_of_one_program_do_not_wait_for_each_other_and_see_a_cancel() -> None:
+    registry, tries, cleaned = kopf.OperatorRegistry(), list[CleanerTurn](), list[str]()
+
+    @reprieve.on.eviction(finalizer=OURS, registry=registry)
+    async def release(turn: CleanerTurn, **_: Any) -> None:
+        tries.append(turn)
+        if turn is CleanerTurn.BEFORE_SIGTERM:
+            raise kopf.TemporaryError("the licence server is away", 600)
+
+    @reprieve.on.eviction(finalizer=OTHER, registry=registry)
+    def detach(name: str, **_: Any) -> None:
+        cleaned.append(name)
+
+    server = PodServer()
+    both = {keys.CLEANERS_BEFORE: f"{OURS},{OTHER}"}
+    server.put("pod", finalizers=[OURS, OTHER], annotations=HINTED | both)
+    async with operator(server, registry):
+        await until(lambda: bool(tries))
+        await until(lambda: server.finalizers("pod") == [OURS])
+        assert cleaned == ["pod"]
+        server.put("pod", annotations=both)
+        gone = {"deletionTimestamp": "2026-11-21T12:00:00Z", "deletionGracePeriodSeconds": 0}
+        server.put("pod", annotations=both, **gone)
+        await until(lambda: server.finalizers("pod") == [])
+    assert tries == [CleanerTurn.BEFORE_SIGTERM, CleanerTurn.AT_THE_END]
+
+
+async def test_what_a_cleaner_writes_to_the_pod_goes_with_the_removal() -> None:
+    registry = kopf.OperatorRegistry()
+
+    @reprieve.on.eviction(finalizer=OURS, registry=registry)
+    def release(patch: kopf.Patch, **_: Any) -> None:
+        patch.fns.append(lambda raw: raw["metadata"].update(labels={"licence": "released"}))
+
+    server = PodServer()
+    server.put("pod", finalizers=[OURS], annotations=HINTED)
+    async with operator(server, registry):
+        await until(lambda: server.finalizers("pod") == [])
+    assert server.pods["pod"]["metadata"]["labels"] == {"licence": "released"}

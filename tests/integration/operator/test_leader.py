@@ -30,7 +30,6 @@ from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.watch import VictimWatch
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
-from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_testing.servers.stub_api import stub_api, until
 
@@ -175,9 +174,12 @@ async def test_only_the_last_operator_releases_its_victims_as_it_stops(
         leader.election = cast("LeaderElection", Leadership(leads))
         writes = Writes(api, CallLimiter(4), leader.election, OperatorMetrics(), Clock())
         finalizers = [keys.CLEANUP_FINALIZER]
-        held = VersionedMeta(name="victim", namespace="team", uid="u", finalizers=finalizers)
-        uninstall = cast("Uninstall", Uninstalling(is_gone))
-        await leader._release_if_uninstalled(uninstall, writes, [held])
+        held = {"name": "victim", "namespace": "team", "uid": "u", "finalizers": finalizers}
+        stub.collections[PODS] = {"victim": {"metadata": held}}
+        stub.on_patch = lambda *_: stub.collections[PODS].clear()
+        stub.lists_released.set()
+        leader.uninstall = cast("Uninstall", Uninstalling(is_gone))
+        await leader._release_if_uninstalled(writes, [])
         assert len(stub.patches) == released
 
 

@@ -58,6 +58,8 @@ class StubApi:
     """Path and body of each."""
     refuses: dict[str, int] = field(default_factory=dict)
     """The status with which a patch of a path is refused; 0 hangs up."""
+    on_patch: Callable[[str, Any], None] = lambda _path, _body: None
+    """What a patch does that is not refused."""
     deletions: list[tuple[str, Any]] = field(default_factory=list)
     """Path and options of each."""
     applies_selectors: bool = False
@@ -124,6 +126,8 @@ class StubApi:
     async def _patch(self, request: web.BaseRequest) -> web.Response:
         self.patches.append((request.path, await request.json()))
         status = self.refuses.get(request.path, 200)
+        if status == 200:
+            self.on_patch(*self.patches[-1])
         if not status and request.transport is not None:
             request.transport.abort()
         refused = {"code": status, "reason": "Refused", "message": "no"}

@@ -15,11 +15,12 @@ from typing import Any
 from reprieve_policy.admission import permissions
 from reprieve_policy.checkpointing.agent import CheckpointService
 from reprieve_policy.config.namespace import OFF, NamespacePolicy
-from reprieve_policy.facts import NO_JOB_REQUESTS, Facts, GangTraits, JobRequests
+from reprieve_policy.facts import NO_JOB_REQUESTS, Facts, GangStatement, GangTraits, JobRequests
 from reprieve_policy.gangs import gate, membership
 from reprieve_policy.kube import controllers
 from reprieve_policy.kube.objects import Resource, annotations_of, pod_views
 from reprieve_policy.kube.template_kinds import TemplateKinds
+from reprieve_policy.lifecycle.ledger import LedgerEntry
 from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_runtime.policy_config_map import PolicyConfigMap
@@ -121,6 +122,9 @@ class ClusterFacts:
         operator_is_live = self._gate.holds_pods
         is_new = request.operation == "CREATE"
         may_be_gated = operator_is_live and gate.may_be_gated(resource, settings)
+        ledger_entry, gang_statement, together = await self._read_about_pod(
+            request, resource, is_new=is_new, may_be_gated=may_be_gated
+        )
         facts = Facts(
             settings=settings,
             namespace=await self._namespaces.look_up(request.namespace)
@@ -129,26 +133,36 @@ class ClusterFacts:
             priority_classes=await self._priority_classes.look_up(unknown)
             if unknown
             else self._priority_classes.by_name,
-            ledger_entry=await self._inheritance.find_entry(resource, request.namespace)
-            if is_new
-            else None,
+            ledger_entry=ledger_entry,
             policy_config_map=self._policy_config_map,
             operator_is_live=operator_is_live,
-            pods_created_together=await self._gate.count_created_together(
-                resource, request.namespace
-            )
-            if may_be_gated
-            else SINGLE_POD,
+            pods_created_together=together,
             quotas=self._quotas.quotas,
             checkpoint_service=self._checkpoint_service(),
             workload_annotations=await self._workload_annotations(resource, request.namespace)
             if is_new
             else {},
-            gang_statement=await self._gang_statements.find(resource, request.namespace)
-            if is_new
-            else None,
+            gang_statement=gang_statement,
         )
         return await self._with_missing_permissions(request, resource, facts)
+
+    async def _read_about_pod(
+        self, request: AdmissionRequest, resource: Resource, *, is_new: bool, may_be_gated: bool
+    ) -> tuple[LedgerEntry | None, GangStatement | None, int]:
+        """Return what a pod inherits, what its gang states, and how many are created with it."""
+        about = resource, request.namespace
+        if is_new and may_be_gated:
+            # At once: each may be a call, and the API server waits for the review.
+            return await asyncio.gather(
+                self._inheritance.find_entry(*about),
+                self._gang_statements.find(*about),
+                self._gate.count_created_together(*about),
+            )
+        return (
+            await self._inheritance.find_entry(*about) if is_new else None,
+            await self._gang_statements.find(*about) if is_new else None,
+            await self._gate.count_created_together(*about) if may_be_gated else SINGLE_POD,
+        )
 
     async def _workload_annotations(self, group: Resource, namespace: str) -> Mapping[str, str]:
         """Return the annotations of the Workload that a PodGroup is made from."""

@@ -11,6 +11,10 @@ from reprieve_policy.lifecycle import cleanup
 from reprieve_policy.lifecycle.cleanup import HeldVictim, ReleaseReason
 from reprieve_policy.lifecycle.eviction import Eviction
 
+_CEILING_TEXTS = {
+    ReleaseReason.CEILING: "the pod's containers have not ended",
+    ReleaseReason.WRITES_REFUSED: "what its replacement inherits could not be written",
+}
 _STUCK_AFTER = timedelta(seconds=60)
 
 
@@ -49,18 +53,27 @@ class DeletionWait:
         """True if our finalizer is on the pod and no longer needed, or has reached its ceiling."""
         if not pod_state.has_cleanup_finalizer(pod.metadata):
             return False
-        held = HeldVictim(
+        return self._reported(pod, cleanup.decide_release(self._held(pod)))
+
+    def may_remove_unwritten(self, pod: VictimPod, refused_for: timedelta) -> bool:
+        """True if our finalizer has reached its ceiling, and every write before it is refused."""
+        if not pod_state.has_cleanup_finalizer(pod.metadata):
+            return False
+        return self._reported(pod, cleanup.decide_release_unwritten(self._held(pod), refused_for))
+
+    def _held(self, pod: VictimPod) -> HeldVictim:
+        return HeldVictim(
             have_containers_ended=pod_state.have_containers_ended(pod),
             is_forced=pod_state.is_force_deleted(pod.metadata),
             overdue=self._overdue(pod),
             ceiling_seconds=self._cleanup_ceiling_seconds,
         )
-        reason = cleanup.decide_release(held)
-        if reason is ReleaseReason.CEILING and not self._is_ceiling_reported:
+
+    def _reported(self, pod: VictimPod, reason: ReleaseReason | None) -> bool:
+        """Report, once, that the ceiling was reached; return whether there is a reason."""
+        if reason in _CEILING_TEXTS and not self._is_ceiling_reported:
             self._is_ceiling_reported = True
-            note = (
-                "the pod's containers have not ended in time; Reprieve no longer holds the object"
-            )
+            note = f"{_CEILING_TEXTS[reason]} in time; Reprieve no longer holds the object"
             self._recorder.event(
                 ObjectReference.for_pod(pod.metadata), "CleanupCeilingReached", note
             )

@@ -6,6 +6,7 @@ Whether the victim is deleted is decided before (`lifecycle.machine`), and by wh
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
@@ -122,6 +123,13 @@ class Termination:
         self._handover.reset()
         self._eviction_retry.reset()
         return written
+
+    async def release_unwritten(self, pod: VictimPod, refused_for: timedelta) -> None:
+        """Remove our finalizer at its ceiling, though writes that come before are refused."""
+        if pod.metadata.deletionTimestamp is None:
+            return
+        if self._deletion_wait.may_remove_unwritten(pod, refused_for):
+            await self.release(pod)
 
     async def release(self, pod: VictimPod) -> None:
         """Remove our finalizer."""

@@ -2,9 +2,10 @@
 
 Checked: no template has `reprieve.dev/eviction`, `reprieve.dev/preemptor`,
 `reprieve.dev/refused-since`, `reprieve.dev/checkpoint-request`, `reprieve.dev/eviction-request`,
-`reprieve.dev/gang-released-at` or the finalizer `reprieve.dev/cleanup`. Offline, no pod has one of
-them, nor another value of `reprieve.dev/soft-eviction` than `requested`. No pod ever gets a value
-there that Reprieve does not write either, such as `true`.
+`reprieve.dev/gang-released-at`, the label `reprieve.dev/gang-gate` with the value `released`, or
+the finalizer `reprieve.dev/cleanup`. Offline, no pod has one of them, nor another value of
+`reprieve.dev/soft-eviction` than `requested`. No pod ever gets a value there that Reprieve does not
+write either, such as `true`.
 
 Why: a policy in the API server (the base) lets only Reprieve write this state. It would refuse
 every pod of such a template, long after the template was accepted. For live pods that policy
@@ -18,11 +19,13 @@ Setting: none.
 from collections.abc import Iterator
 
 from reprieve_policy.facts import Facts
+from reprieve_policy.gangs.gate import RELEASED
 from reprieve_policy.keys import (
     CHECKPOINT_REQUEST,
     CLEANUP_FINALIZER,
     EVICTION,
     EVICTION_REQUEST,
+    GANG_GATE_LABEL,
     GANG_RELEASED_AT,
     PREEMPTOR,
     REFUSED_SINCE,
@@ -70,6 +73,8 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
 def _check_view(view: PodView) -> Iterator[Violation]:
     detail = _IN_TEMPLATE if view.is_template else _WRITTEN_BY_REPRIEVE
     paths = [annotation_path(view.prefix, key) for key in ANNOTATIONS if key in view.annotations]
+    if view.labels.get(GANG_GATE_LABEL) == RELEASED:
+        paths.append(label_path(view.prefix, GANG_GATE_LABEL))
     if CLEANUP_FINALIZER in view.finalizers:
         paths.append(f"{view.prefix}metadata.finalizers[{CLEANUP_FINALIZER}]")
     # A mark in a template is refused by another rule, whatever its value.

@@ -414,6 +414,33 @@ ENDED = {
         {"nodeName": "n"},
         True,
     ),
+    "a native sidecar still runs": (
+        {
+            "phase": "Running",
+            "containerStatuses": [{"state": {"terminated": {}}}],
+            "initContainerStatuses": [{"state": {"terminated": {}}}, {"state": {"running": {}}}],
+        },
+        {"nodeName": "n"},
+        False,
+    ),
+    "a container for debugging still runs": (
+        {
+            "phase": "Running",
+            "containerStatuses": [{"state": {"terminated": {}}}],
+            "ephemeralContainerStatuses": [{"state": {"running": {}}}],
+        },
+        {"nodeName": "n"},
+        False,
+    ),
+    "a native sidecar has ended too": (
+        {
+            "phase": "Running",
+            "containerStatuses": [{"state": {"terminated": {}}}],
+            "initContainerStatuses": [{"state": {"terminated": {}}}],
+        },
+        {"nodeName": "n"},
+        True,
+    ),
 }
 
 

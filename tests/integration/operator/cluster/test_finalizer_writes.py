@@ -3,24 +3,27 @@
 A merge patch replaces a list; a strategic merge patch adds to it.
 """
 
+import asyncio
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import pytest
 
+from reprieve_operator import uninstall
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallLimiter
 from reprieve_operator.cluster.leader_election import LeaderElection
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
-from reprieve_operator.uninstall import Uninstall, release_pods
+from reprieve_operator.uninstall import Uninstall, VictimRelease
+from reprieve_operator.victims.pod_tracker import VictimRef
 from reprieve_policy import keys
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome
 from reprieve_runtime.client.api import Api
 from reprieve_testing.objects.builders import after, an_eviction
-from reprieve_testing.servers.stub_api import StubApi, stub_api
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 OURS, OTHER = keys.CLEANUP_FINALIZER, "example.com/disk"
 PATH = "/api/v1/namespaces/team/pods/p"
@@ -96,11 +99,23 @@ async def test_an_operator_knows_whether_another_follows(
     tmp_path: Path, before: Any, after_: Any, *, is_over: bool
 ) -> None:
     async with stub_api(tmp_path, collections={DEPLOYMENTS: {}}) as (stub, api):
-        uninstall = Uninstall(api, "reprieve-system", "reprieve-operator")
+        found = Uninstall(api, "reprieve-system", "reprieve-operator")
         stub.collections[DEPLOYMENTS] = {} if before is None else {"reprieve-operator": before}
-        await uninstall.remember_deployment()
+        await found.remember_deployment()
         stub.collections[DEPLOYMENTS] = {} if after_ is None else {"reprieve-operator": after_}
-        assert await uninstall.is_in_progress() is is_over
+        assert await found.is_in_progress() is is_over
+
+
+async def test_a_replica_that_leads_only_after_the_deployment_is_gone_knows_of_it(
+    tmp_path: Path,
+) -> None:
+    found = {DEPLOYMENTS: {"reprieve-operator": a_deployment()}}
+    async with stub_api(tmp_path, collections=found) as (stub, api):
+        stands_by = Uninstall(api, "reprieve-system", "reprieve-operator")
+        await stands_by.remember_deployment()
+        stub.collections[DEPLOYMENTS] = {}
+        await stands_by.remember_deployment()
+        assert await stands_by.is_in_progress()
 
 
 async def test_an_operator_that_may_not_read_its_deployment_releases_nothing(
@@ -114,16 +129,133 @@ async def test_an_operator_that_may_not_read_its_deployment_releases_nothing(
         assert not await uninstall.is_in_progress()
 
 
+PODS, POD_PATHS = "/api/v1/pods", "/api/v1/namespaces/team/pods"
+
+
+class Victims:
+    """Pods in a stub, as an API server keeps their finalizers."""
+
+    def __init__(self, stub: StubApi, **finalizers: list[str]) -> None:
+        self.pods = {
+            name: {"metadata": {**IDENTITY, "name": name, "uid": name, "finalizers": found}}
+            for name, found in finalizers.items()
+        }
+        self.labelled = dict(self.pods)
+        stub.collections |= {PODS: self.labelled, POD_PATHS: self.pods}
+        stub.on_patch = self._patch
+        stub.lists_released.set()
+
+    def _patch(self, path: str, body: Any) -> None:
+        self.pods[path.rpartition("/")[2]]["metadata"] |= {
+            "finalizers": body["metadata"]["finalizers"]
+        }
+
+    @property
+    def finalizers(self) -> dict[str, Any]:
+        return {name: pod["metadata"]["finalizers"] for name, pod in self.pods.items()}
+
+
+IDENTITY = {
+    "namespace": "team",
+    "resourceVersion": "7",
+    "labels": {keys.SOFT_EVICTION: "hinted"},
+}
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uninstall, "_PASS_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(uninstall, "_READ_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(uninstall, "_READ_SECONDS", 60.0)
+
+
+def refs(*names: str) -> list[VictimRef]:
+    return [VictimRef("team", name, name) for name in names]
+
+
 async def test_the_last_operator_releases_each_victim_by_one_call(tmp_path: Path) -> None:
     async with stub_api(tmp_path) as (stub, api):
-        await release_pods(writes(api), [a_pod(OTHER, OURS).metadata])
-        assert written(stub) == (PATH, [OTHER])
+        victims = Victims(stub, a=[OTHER, OURS], b=[OURS], c=[OTHER])
+        await VictimRelease(writes(api), refs("a", "b", "c", "gone")).run()
+        assert victims.finalizers == {"a": [OTHER], "b": [], "c": [OTHER]}
+        assert len(stub.patches) == 2
 
 
-async def test_a_victim_that_changed_meanwhile_is_read_again(tmp_path: Path) -> None:
-    changed = {"metadata": {"name": "p", "namespace": "team", "uid": "u", "finalizers": []}}
-    found = {"/api/v1/namespaces/team/pods": {"p": changed}}
+async def test_a_victim_that_lost_its_label_is_released_too(tmp_path: Path) -> None:
+    async with stub_api(tmp_path) as (stub, api):
+        victims = Victims(stub, a=[OURS])
+        victims.labelled.clear()
+        await VictimRelease(writes(api), refs("a")).run()
+        assert victims.finalizers == {"a": []}
+
+
+async def test_a_write_that_was_under_way_as_the_term_ended_leaves_no_victim_held(
+    tmp_path: Path,
+) -> None:
+    """The write of the first state puts the finalizer on the pod after the first pass."""
+    async with stub_api(tmp_path) as (stub, api):
+        victims = Victims(stub, a=[], b=[OURS])
+        releasing = asyncio.create_task(VictimRelease(writes(api), refs("a")).run())
+        await until(lambda: victims.finalizers["b"] == [])
+        victims.pods["a"]["metadata"]["finalizers"] = [OURS]
+        await releasing
+        assert victims.finalizers == {"a": [], "b": []}
+
+
+@pytest.mark.parametrize("status", [429, 409, 500, 0])
+async def test_a_release_that_is_refused_is_tried_again(tmp_path: Path, status: int) -> None:
+    async with stub_api(tmp_path) as (stub, api):
+        victims = Victims(stub, p=[OURS])
+        stub.refuses[PATH] = status
+        releasing = asyncio.create_task(VictimRelease(writes(api), refs("p")).run())
+        await until(lambda: len(stub.patches) >= 3)
+        assert not releasing.done()
+        stub.refuses.clear()
+        await releasing
+        assert victims.finalizers == {"p": []}
+
+
+async def test_a_list_that_is_refused_is_read_again(tmp_path: Path) -> None:
+    async with stub_api(tmp_path) as (stub, api):
+        victims = Victims(stub, p=[OURS])
+        stub.is_failing = True
+        releasing = asyncio.create_task(VictimRelease(writes(api), []).run())
+        await until(lambda: stub.calls[PODS] >= 2)
+        stub.is_failing = False
+        await releasing
+        assert victims.finalizers == {"p": []}
+
+
+async def test_the_release_ends_in_time_and_names_the_command_that_does_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(uninstall, "RELEASE_SECONDS", 0.1)
+    async with stub_api(tmp_path) as (stub, api):
+        Victims(stub, p=[OURS])
+        stub.refuses[PATH] = 403
+        await VictimRelease(writes(api), []).run()
+    assert "run `reprieve cleanup`" in caplog.messages[-1]
+
+
+async def test_a_busy_api_server_does_not_hide_an_uninstallation(tmp_path: Path) -> None:
+    async with stub_api(tmp_path, collections={DEPLOYMENTS: {}}) as (stub, api):
+        found = Uninstall(api, "reprieve-system", "reprieve-operator")
+        stub.collections[DEPLOYMENTS] = {"reprieve-operator": a_deployment(replicas=0)}
+        await found.remember_deployment()
+        stub.is_failing = True
+        asked = asyncio.create_task(found.is_in_progress())
+        await until(lambda: stub.calls[f"{DEPLOYMENTS}/reprieve-operator"] >= 2)
+        stub.is_failing = False
+        assert await asked
+
+
+async def test_an_upgrade_does_not_wait_for_an_api_server_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uninstall, "_READ_SECONDS", 0.05)
+    found = {DEPLOYMENTS: {"reprieve-operator": a_deployment()}}
     async with stub_api(tmp_path, collections=found) as (stub, api):
-        stub.refuses[PATH] = 409
-        await release_pods(writes(api), [a_pod(OURS).metadata])
-        assert len(stub.patches) == 1
+        read = Uninstall(api, "reprieve-system", "reprieve-operator")
+        await read.remember_deployment()
+        stub.is_failing = True
+        assert not await read.is_in_progress()

@@ -229,6 +229,39 @@ async def test_a_stop_while_a_lost_term_ends_still_stops_the_program(
     assert replica.terms == 1
 
 
+async def test_the_last_writes_of_a_term_may_take_longer_than_a_lease(
+    leases: Leases, replica: Replica
+) -> None:
+    """The operator that is uninstalled releases its victims as it stops."""
+    await replica.leads()
+    replica.may_end.clear()
+    replica.task.cancel()
+    await replica.is_ending.wait()
+    for _ in range(3):
+        replica.advance(SETTINGS.renew_deadline_seconds / 2)
+        reads = leases.reads
+        await until(lambda before=reads: leases.reads > before + 1)
+        assert replica.election.is_leading
+    replica.may_end.set()
+    await asyncio.wait([replica.task], timeout=60)
+    assert not replica.election.is_leading
+
+
+async def test_a_term_that_does_not_end_keeps_the_lease_from_others_for_a_time_only(
+    replica: Replica,
+) -> None:
+    await replica.leads()
+    replica.may_end.clear()
+    replica.task.cancel()
+    await replica.is_ending.wait()
+    async with asyncio.timeout(60):
+        while replica.election.is_leading:
+            replica.advance(1)
+            await asyncio.sleep(0.02)
+    replica.may_end.set()
+    await asyncio.wait([replica.task], timeout=60)
+
+
 async def test_the_lease_of_another_replica_is_acquired_only_after_its_observed_duration(
     leases: Leases,
 ) -> None:

@@ -4,15 +4,18 @@ What a replacement inherits is written before the pod is released, whichever cli
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.settings import OperatorSettings
@@ -21,8 +24,10 @@ from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import annotations_of, labels_of
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction
+from reprieve_runtime.client.api import ApiError
 from reprieve_testing.operator_parts import a_registry
 from reprieve_testing.servers.stub_api import until
 
@@ -42,6 +47,9 @@ class OnePod:
     """Namespaces that are being deleted."""
     done: list[str] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
+    refusal: ApiError | None = None
+    """What the API server answers to a write of the state."""
     is_busy = False
     pod: VictimPod | None = field(init=False)
     registry: ReconcilerRegistry = field(init=False)
@@ -79,6 +87,7 @@ class OnePod:
             ledger=ledger,
             bare_pods=bare,
             recorder=recorder,
+            clock=self.clock,
             settings=OperatorSettings(identity="a", resync_interval_seconds=0.2),
         )
 
@@ -119,6 +128,9 @@ class OnePod:
     async def write_state(
         self, pod: VictimPod, state: Eviction, *_: object, adds_finalizer: bool = False, **__: bool
     ) -> VictimPod:
+        if self.refusal is not None:
+            self.done.append("refused")
+            raise self.refusal
         return self._write(pod, state, adds_finalizer=adds_finalizer)
 
     async def write_disruption_target(
@@ -222,6 +234,50 @@ async def test_an_operator_that_was_away_finds_a_victim_that_another_client_dele
         assert one.pod is None
 
 
+class Skips:
+    """A clock that a test sets forward."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        usual = Clock()
+        self.clock = Clock(
+            now=lambda: usual.now() + timedelta(seconds=self.seconds),
+            monotonic=lambda: usual.monotonic() + self.seconds,
+            wall=lambda: usual.wall() + self.seconds,
+        )
+
+
+@pytest.mark.parametrize("status", [403, 429, 500])
+async def test_the_finalizer_is_removed_at_the_ceiling_whatever_fails(status: int) -> None:
+    skips = Skips()
+    async with evicting(OnePod(HINT, clock=skips.clock)) as one:
+        await reaches(one, "hinted held")
+        one.refusal = ApiError(status, "Refused", "a webhook of the cluster refuses every state")
+        one.change(deletionTimestamp=timestamp.render(skips.clock.now()))
+        await until(lambda: "refused" in one.done)
+        skips.seconds = 299
+        one.done.clear()
+        await until(lambda: "refused" in one.done)
+        assert one.finalizers_now == (OURS,)
+        skips.seconds = 301
+        await until(lambda: one.finalizers_now == ())
+        (event,) = [event for event in one.events if "CleanupCeilingReached" in event]
+        assert "what its replacement inherits could not be written" in event
+
+
+async def test_one_refusal_long_after_the_ceiling_loses_nothing() -> None:
+    """The operator was away for an hour, and its first write meets a busy API server."""
+    async with evicting(OnePod(HINT)) as one:
+        await reaches(one, "hinted held")
+        one.refusal = ApiError(429, "TooManyRequests", "later")
+        one.change(deletionTimestamp=timestamp.render(one.clock.now() - timedelta(hours=1)))
+        await until(lambda: "refused" in one.done)
+        one.refusal = None
+        await until(lambda: one.finalizers_now == ())
+        assert one.done[-2:] == ["terminating", "release"]
+        assert "record" in one.done
+
+
 ENDS: dict[str, Callable[[OnePod], None]] = {
     "its own": lambda one: one.terminating.add("team"),
     "the operator's": lambda one: one.terminating.add("reprieve-system"),
@@ -259,18 +315,26 @@ async def test_the_deletion_waits_for_the_cleaners_that_are_asked_before_sigterm
         assert not any("CleanersTimedOut" in event for event in one.events)
 
 
+def names_late_cleaners(one: OnePod) -> bool:
+    (event,) = [event for event in one.events if "CleanersTimedOut" in event]
+    text = r"CleanersTimedOut: finalizers (.+) \(held for \d+s\) were not removed in time; (.+)"
+    found = re.fullmatch(text, event)
+    return found is not None and found.groups() == (f'"{EARLY}"', "SIGTERM comes now")
+
+
 async def test_cleaners_that_are_not_done_in_time_hold_up_sigterm_no_longer() -> None:
     notice = {**BEFORE, keys.CHECKPOINT_TIMEOUT: "1s"}
     async with evicting(OnePod(notice, (EARLY,))) as one:
         await reaches(one, "settled held", "record", "terminating held", "delete")
-        timed_out = [event for event in one.events if "CleanersTimedOut" in event]
-        assert timed_out == [
-            (
-                f'CleanersTimedOut: finalizers "{EARLY}" (held for 1s) were not removed in time; '
-                "SIGTERM comes now"
-            )
-        ]
+        assert names_late_cleaners(one)
         assert pod_state.state_of(one.current.metadata).outcome is CheckpointOutcome.SKIPPED  # type: ignore[union-attr]
+
+
+async def test_cleaners_are_named_too_where_the_workload_used_all_their_time() -> None:
+    notice = HINT | BEFORE | {keys.CHECKPOINT_TIMEOUT: "1s"}
+    async with evicting(OnePod(notice, (EARLY,))) as one:
+        await reaches(one, "hinted held", "record", "terminating held", "delete")
+        assert names_late_cleaners(one)
 
 
 async def test_cleaners_that_are_not_on_the_pod_are_not_waited_for() -> None:

@@ -243,3 +243,26 @@ async def test_pods_are_held_during_a_failover_by_a_process_that_has_seen_a_lead
         assert (await ready.facts_of()).operator_is_live
         monkeypatch.setattr(gate_facts, "_FAILOVER_SECONDS", 0.0)
         assert not (await ready.facts_of()).operator_is_live
+
+
+async def test_what_is_read_of_a_new_pod_of_a_gang_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may take as long as a read may, and together they must not outlast the review."""
+    all_began = asyncio.Barrier(3)
+    async with cluster(tmp_path) as ready:
+        await ready.renew()
+
+        def waits_for_the_others(found: Any) -> Any:
+            async def read(*_: object) -> Any:
+                await all_began.wait()
+                return found
+
+            return read
+
+        facts = ready.facts
+        monkeypatch.setattr(facts._inheritance, "find_entry", waits_for_the_others(None))
+        monkeypatch.setattr(facts._gang_statements, "find", waits_for_the_others(None))
+        monkeypatch.setattr(facts._gate, "count_created_together", waits_for_the_others(4))
+        async with asyncio.timeout(60):
+            assert (await ready.facts_of()).pods_created_together == 4

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
+import pytest
 import pytest_asyncio
 
 from reprieve_runtime.serving.bounded_server import Bounds
@@ -121,3 +122,37 @@ async def test_a_connection_without_a_tls_handshake_times_out() -> None:
     async with listening_port(handshake_seconds=1.0) as port:
         assert await is_closed(await port.connect_in_silence())
         assert await port.status() == 200
+
+
+UNREAD = {
+    "of another type": b"POST /validate HTTP/1.1\r\nContent-Type: text/plain\r\n",
+    "for a path that does not exist": b"POST /nowhere HTTP/1.1\r\nContent-Type: text/plain\r\n",
+    "of another method": b"PUT /validate HTTP/1.1\r\nContent-Type: text/plain\r\n",
+}
+
+
+@pytest.mark.parametrize("head", UNREAD.values(), ids=UNREAD)
+async def test_an_answer_before_the_whole_request_announces_the_end_of_the_connection(
+    port: Port, head: bytes
+) -> None:
+    """The rest is awaited for half a second. Without this, a client would send its next request on
+    a connection that closes at that moment, and get no answer.
+    """
+    reader, writer = await port.connect()
+    writer.write(head + b"Host: x\r\nContent-Length: 100\r\n\r\nhalf")
+    async with asyncio.timeout(60):
+        answer = await reader.readuntil(b"\r\n\r\n")
+    assert b"connection: close" in answer.lower()
+    writer.close()
+
+
+@pytest.mark.parametrize("head", UNREAD.values(), ids=UNREAD)
+async def test_a_connection_is_kept_after_a_refusal_of_a_whole_request(
+    port: Port, head: bytes
+) -> None:
+    reader, writer = await port.connect()
+    writer.write(head + b"Host: x\r\nContent-Length: 4\r\n\r\nbody")
+    async with asyncio.timeout(60):
+        answer = await reader.readuntil(b"\r\n\r\n")
+    assert b"connection: close" not in answer.lower()
+    writer.close()

@@ -35,6 +35,21 @@ def test_when_the_finalizer_is_removed(held: HeldVictim, reason: ReleaseReason |
     assert cleanup.decide_release(held) is reason
 
 
+UNWRITTEN = {
+    "before the ceiling": (299.9, 3600, None),
+    "at the ceiling, after a minute of refusals": (300, 60, ReleaseReason.WRITES_REFUSED),
+    "after the ceiling, at a first refusal": (3600, 0, None),
+}
+
+
+@pytest.mark.parametrize(("overdue", "refused", "reason"), UNWRITTEN.values(), ids=UNWRITTEN)
+def test_when_the_finalizer_is_removed_though_writes_fail(
+    overdue: float, refused: float, reason: ReleaseReason | None
+) -> None:
+    held = replace(HELD, overdue=timedelta(seconds=overdue), have_containers_ended=True)
+    assert cleanup.decide_release_unwritten(held, timedelta(seconds=refused)) is reason
+
+
 @pytest.mark.parametrize("phase", Phase)
 def test_a_victim_is_held_from_its_notice_on(phase: Phase) -> None:
     state = an_eviction().in_phase(phase).build()

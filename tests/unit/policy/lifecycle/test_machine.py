@@ -102,6 +102,8 @@ class Scenario:
     must_evict: bool = False
     cleaners_until: datetime | None = None
     """Until when it waits for its cleaners."""
+    gives_up_cleaners: bool = False
+    """The last observation ends the wait for cleaners that are not done."""
 
 
 REQUESTED_AND_HINTED = (0, NOTHING)
@@ -135,6 +137,7 @@ SCENARIOS = {
         seen=((0, CLEANERS), (89, CLEANERS), (90, CLEANERS)),
         phases=(SETTLED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.SKIPPED,
+        gives_up_cleaners=True,
     ),
     "the time of cleaners counts from the notice": Scenario(
         seen=((0, CLEANERS), (60, replace(SAVED, has_cleaners=True)), (599, CLEANERS)),
@@ -155,6 +158,18 @@ SCENARIOS = {
     ),
     "a workload that used up its time leaves none to its cleaners": Scenario(
         seen=((0, CLEANERS), (600, CLEANERS)),
+        phases=(HINTED, SETTLED, TERMINATING),
+        outcome=CheckpointOutcome.UNRESPONSIVE,
+        gives_up_cleaners=True,
+    ),
+    "a workload that saved at the end of its time leaves none to its cleaners": Scenario(
+        seen=((0, CLEANERS), (600, replace(SAVED, has_cleaners=True))),
+        phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=CheckpointOutcome.SAVED,
+        gives_up_cleaners=True,
+    ),
+    "a workload that used up its time and whose cleaners are done": Scenario(
+        seen=((0, CLEANERS), (600, NOTHING)),
         phases=(HINTED, SETTLED, TERMINATING),
         outcome=CheckpointOutcome.UNRESPONSIVE,
     ),
@@ -860,10 +875,14 @@ def live(scenario: Scenario) -> tuple[Eviction, list[Phase]]:
         replace(an_eviction().build(), source=scenario.source, must_evict=scenario.must_evict),
         [],
     )
+    decisions = []
     for second, seen in scenario.seen:
         decision = machine.decide(eviction, seen, scenario.plan, scenario.settings, after(second))
         eviction = decision.eviction
         phases.extend(move.to for move in decision.transitions)
+        decisions.append(decision.gives_up_cleaners)
+    assert decisions[-1] is scenario.gives_up_cleaners
+    assert not any(decisions[:-1])
     return eviction, phases
 
 

@@ -14,6 +14,7 @@ OFFLINE = Facts(is_offline=True)
 REFUSED = "Forbidden: written by Reprieve only"
 IN_TEMPLATE = f"{REFUSED}: every pod of the template would be refused"
 FINALIZER = f"metadata.finalizers[{keys.CLEANUP_FINALIZER}]"
+GATE = f"metadata.labels[{keys.GANG_GATE_LABEL}]"
 MARK = f"metadata.labels[{keys.SOFT_EVICTION}]"
 
 
@@ -86,6 +87,21 @@ CASES = {
     ),
     "the finalizer on a live pod is left to the API server's policy": Case(
         resource=held(a_pod().build()), old=a_pod().build()
+    ),
+    "a release from the gang gate in a template is refused": Case(
+        resource=a_pod().labelled(keys.GANG_GATE_LABEL, "released").in_template_of("Job"),
+        refused=(f"spec.template.{GATE}: {IN_TEMPLATE}",),
+    ),
+    "a release from the gang gate in the manifest of a pod is refused": Case(
+        resource=a_pod().labelled(keys.GANG_GATE_LABEL, "released").build(),
+        facts=OFFLINE,
+        refused=(f"{GATE}: {REFUSED}",),
+    ),
+    "a release on a live pod is left to the API server's policy": Case(
+        resource=a_pod().labelled(keys.GANG_GATE_LABEL, "released").build(), old=a_pod().build()
+    ),
+    "the label of the gate itself is admitted": Case(
+        resource=a_pod().labelled(keys.GANG_GATE_LABEL, "waiting").build(), facts=OFFLINE
     ),
     "a phase in the manifest of a pod is refused": Case(
         resource=a_pod().labelled(keys.SOFT_EVICTION, "checkpointing").build(),
