@@ -129,6 +129,14 @@ class GatedGang:
         return self.others_bound + sum(pod.is_bound for pod in self.released)
 
     @property
+    def has_lost_pods(self) -> bool:
+        """True if it seems to have run: at least half of what it needs does.
+
+        Without the bound, one pod that no gate held would let the rest of a new gang go.
+        """
+        return 0 < self.minimum <= 2 * self.others_bound
+
+    @property
     def needed(self) -> Sequence[GateMember]:
         """The gated members to release: as many as the gang lacks, the oldest first.
 
@@ -191,7 +199,7 @@ def decide_step(
     if not settings.gang_gate or gang.minimum < MIN_GANG_SIZE:
         reason = GateReleaseReason.NOT_NEEDED
         return GateDecision(GateStep.STARTED, gang.gated, reason, done=gang.ungated)
-    has_started = gang.bound >= gang.minimum or (gang.others_bound > 0 and not gang.released)
+    has_started = gang.bound >= gang.minimum or (gang.has_lost_pods and not gang.released)
     is_complete = gang.count >= gang.minimum
     if is_complete and (has_started or not is_room_known):
         # A gang that lost a pod since it started is not held a second time: the rest of it runs.

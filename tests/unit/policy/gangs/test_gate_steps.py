@@ -71,6 +71,15 @@ CASES = {
     "more pods than a gang needs that runs wait for their room": Case(
         gang=a_gang(members(2), others=4, others_bound=4), want=GateStep.STARTED, surplus=2
     ),
+    "one pod that no gate held does not let the rest of a new gang go": Case(
+        gang=a_gang(members(3), others=1, others_bound=1), want=GateStep.QUEUE, pods=3
+    ),
+    "half of a gang that runs does": Case(
+        gang=a_gang(members(2), others=2, others_bound=2),
+        want=GateStep.STARTED,
+        pods=2,
+        reason=COMPLETE,
+    ),
     "a recreated pod waits while two others are missing": Case(
         gang=a_gang(members(1), others=1, others_bound=1), want=GateStep.WAIT
     ),
