@@ -144,7 +144,7 @@ class GangCounts:
         if now < counted.retry_at:
             return False
         age = now - counted.counted_at
-        if gang.count >= gang.minimum:
+        if gang.count >= gang.minimum and (gang.needed or gang.bound < gang.minimum):
             return age >= _MAX_COUNT_AGE_SECONDS
         return self.is_settled(counted) and age >= self._recount_seconds
 

@@ -140,6 +140,8 @@ class GateController:
         turn = await self._turns.next_turn(gangs)
         for one in turn.released:
             waits.append(await self._release(one))
+        for one in turn.expanded:
+            waits.append(await self._expand(one))
         for one in turn.refused:
             self._reports.waits_for_room(one.pods, one.gang, one.counted)
         self._report_room()
@@ -215,22 +217,36 @@ class GateController:
             self._turns.decide_soon(RETRY_SECONDS)
         return self._retry_seconds(released, one.chosen)
 
+    async def _expand(self, one: WatchedGang) -> float:
+        """Remove the gate of a pod that its gang does not need: it has room now."""
+        return self._retry_seconds(await self._writer.release(one.chosen), one.chosen)
+
     async def _let_go(self, one: WatchedGang) -> float:
-        """Remove the labels of a gang that has started, and the gates of the rest of its pods."""
-        ungated = [pod for pod in one.pods if not pod.member.is_gated]
+        """Remove the labels of a gang that has started, and the gates of pods that it needs."""
+        done = one.among(one.decision.done)
         # Until the watch of all pods has seen them, the label keeps their room from other gangs.
-        is_unseen = self._room.is_watching and any(self._is_unseen(pod) for pod in ungated)
+        is_unseen = self._room.is_watching and any(self._is_unseen(pod) for pod in done)
         gated = await self._writer.let_go(one.chosen)
         if gated:
             reason = one.decision.reason or GateReleaseReason.COMPLETE
             self._reports.released(gated, one.gang, reason.value)
         if one.decision.reason is not GateReleaseReason.TIMED_OUT:
             self._turns.started(one.key)
-        one.counted.count_again()
+        if gated or done:
+            one.counted.count_again()
         if is_unseen:
             return _UNSEEN_SECONDS
-        freed = await self._writer.let_go(ungated)
-        return self._retry_seconds([*gated, *freed], one.pods)
+        freed = await self._writer.let_go(done)
+        seconds = self._retry_seconds([*gated, *freed], [*one.chosen, *done])
+        return min(seconds, self._wait_expanding(one))
+
+    def _wait_expanding(self, one: WatchedGang) -> float:
+        """Return when to look again at a gang that runs while more of its pods wait for room."""
+        if one.decision.surplus:
+            return POLL_SECONDS
+        end = one.gang.placed_until(self._policy.current.ceiling_seconds)
+        left = 0.0 if end is None else _seconds_between(self._clock.now(), end)
+        return left or self._recount_seconds
 
     async def _report_incomplete(self, one: WatchedGang) -> float:
         """Keep a gang waiting that has too few pods."""
@@ -240,15 +256,17 @@ class GateController:
 
     async def _hold_back(self, one: WatchedGang) -> float:
         """Replace the released pods of a gang that was not placed in time."""
-        pods = one.chosen
-        if not all(pod.has_controller for pod in pods):
-            if await self._writer.let_go(pods):
-                self._reports.not_replaced(pods, one.gang)
+        replaced = [pod for pod in one.chosen if pod.has_controller]
+        bare = [pod for pod in one.chosen if not pod.has_controller]
+        # A pod that nobody replaces exempts itself, not its gang.
+        if bare and await self._writer.let_go(bare):
+            self._reports.not_replaced(bare, one.gang)
+        if not replaced:
             return RETRY_SECONDS
         if _HELD_BACK not in one.counted.reported:
             one.counted.reported.add(_HELD_BACK)
-            self._reports.held_back(pods, one.gang, self._turns.failed(one.key))
-        await self._writer.replace(pods)
+            self._reports.held_back(replaced, one.gang, self._turns.failed(one.key))
+        await self._writer.replace(replaced)
         one.counted.forget_members()
         return RETRY_SECONDS
 

@@ -21,7 +21,7 @@ from reprieve_policy.kube.objects import (
     controller_of,
     labels_of,
 )
-from reprieve_policy.kube.pods import Pod, PodStatus
+from reprieve_policy.kube.pods import Pod, PodStatus, has_ended
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.preemption.selection import release, snapshot_builder
 from reprieve_policy.preemption.selection.snapshot import Preemptor
@@ -127,7 +127,7 @@ async def list_members(api: Api, member: LabelledPod) -> Mapping[str, bool]:
         found |= {
             pod.metadata.uid or "": bool(pod.spec.nodeName)
             for pod in pods
-            if _is_member_of(member.gang, pod)
+            if _is_member_of(member.gang, pod) and _counts_beside(member, pod)
         }
     return found
 
@@ -136,8 +136,21 @@ def _is_member_of(gang: Gang, pod: GangPod) -> bool:
     spec = Spec(schedulingGroup=pod.spec.schedulingGroup)
     labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
     own = gangs.read(PodView("", labels, annotations, spec, is_template=False))
+    return own is not None and own.key == gang.key
+
+
+def _counts_beside(member: LabelledPod, pod: GangPod) -> bool:
+    """True if the pod counts towards the minimum of the gang that this member is of.
+
+    Not a victim, which is leaving; nor one that another controller made and that has succeeded.
+    Without this, the pods of an earlier Job of the same name would let the first pods of the next
+    one go before the rest.
+    """
     is_living = gate.counts_towards_minimum(pod.metadata, pod.status.phase)
-    return own is not None and own.key == gang.key and is_living
+    if not is_living or release.read(pod) is not None:
+        return False
+    owner = ObjectReference.for_controller(pod.metadata)
+    return not has_ended(pod) or owner == member.regarding
 
 
 def uids_of(pods: Sequence[GateMember]) -> frozenset[str]:

@@ -16,6 +16,11 @@ _ROOM_UNKNOWN = (
     "pods exist, whether they have room or not, and at gangGateTimeout if they do not exist"
 )
 
+_COUNTS_AS_FAILED = (
+    ". Each counts towards the Job's backoffLimit, unless its podFailurePolicy ignores the "
+    "condition DisruptionTarget"
+)
+
 
 class GateReports:
     """Reports what the gate did."""
@@ -83,15 +88,17 @@ class GateReports:
             f"{duration.render(gang.timeout_seconds)}: all are replaced, and wait for "
             f"{duration.render(max(1, int(retry_seconds)))} at least; those that run get notice"
         )
+        if pods[0].regarding.kind == "Job":
+            note += _COUNTS_AS_FAILED
         self._recorder.event(pods[0].regarding, "GangHeldBack", note)
 
     def not_replaced(self, pods: Sequence[LabelledPod], gang: GatedGang) -> None:
-        """Report that a gang that was not placed in time cannot be held back."""
+        """Report that pods of a gang that was not placed in time cannot be held back."""
         self._metrics.gang_failures.labels(GateFailureReason.NOT_PLACED.value).inc()
         note = (
             f"{gang.bound} of {gang.minimum} pods were placed after "
-            f"{duration.render(gang.timeout_seconds)}, and they stay as they are: "
-            "no controller would replace them"
+            f"{duration.render(gang.timeout_seconds)}; {_count(len(pods))} without a controller "
+            f"stay{'s' if len(pods) == 1 else ''} as before, because nothing would replace them"
         )
         self._recorder.event(pods[0].regarding, "GangNotReplaced", note)
 

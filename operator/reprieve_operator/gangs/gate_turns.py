@@ -7,16 +7,16 @@ was placed; in a thread, and for at most a tenth of the time.
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.policies import PolicySource
 from reprieve_policy.gangs import gate_queue
 from reprieve_policy.gangs.gate_queue import GangFailure, QueuedGang
-from reprieve_policy.gangs.gate_steps import GateDecision, GatedGang, GateStep
-from reprieve_policy.gangs.start_requirements import StartRequirements
-from reprieve_policy.preemption.selection.gang_room import GangDemand, GangRoom
+from reprieve_policy.gangs.gate_steps import GateDecision, GatedGang, GateMember, GateStep
+from reprieve_policy.gangs.start_requirements import NO_REQUIREMENTS, StartRequirements
+from reprieve_policy.preemption.selection.gang_room import GangDemand, GangRoom, RoomLimits
 from reprieve_policy.preemption.selection.snapshot import PodDemand, ScheduledPod
 
 from .gang_counts import CountedGang
@@ -30,11 +30,16 @@ _FULL_SECONDS = 30.0
 _PAUSE_FACTOR = 9.0
 """The pause after a decision, as a multiple of its CPU time."""
 _MAX_PLAN_SECONDS = 2.0
-"""For plans with victims, in one decision."""
+"""For plans with victims, in one decision. Gangs that come too late have their turn in the next."""
+_MAX_SECONDS = 4.0
+"""For one decision in all."""
+_MAX_SURPLUS = 8
+"""Pods that one gang which has started may ask room for in one decision."""
 _FAILURE_KEPT_SECONDS = 3600.0
 """A gang that starts later than this after its failure counts as a new one."""
 
-GangKey = tuple[str, tuple[str, str]]
+GangKey = tuple[str, tuple[str, ...]]
+"""The namespace, and what identifies the gang there, or one pod of it that it does not need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +56,44 @@ class WatchedGang:
     @property
     def chosen(self) -> Sequence[LabelledPod]:
         """The pods that the decision concerns."""
-        uids = uids_of(self.decision.pods)
+        return self.among(self.decision.pods)
+
+    def among(self, members: Sequence[GateMember]) -> Sequence[LabelledPod]:
+        """Return the pods of these members."""
+        uids = uids_of(members)
         return [pod for pod in self.pods if pod.member.uid in uids]
 
     @property
-    def in_flight(self) -> Sequence[PodDemand]:
-        """What the scheduler still has to place so that the gang starts."""
-        if not self.gang.released or self.decision.step is GateStep.STARTED:
+    def unplaced(self) -> Sequence[PodDemand]:
+        """What the scheduler still has to place: what the gang needs, or more of one that runs."""
+        if not self.gang.released:
             return ()
         uids = {pod.uid for pod in self.gang.released if not pod.is_bound}
         if self.decision.step is GateStep.RELEASE:
             uids |= uids_of(self.decision.pods)
         return [pod.preemptor.demand for pod in self.pods if pod.member.uid in uids]
+
+    @property
+    def surplus(self) -> Mapping[GangKey, "WatchedGang"]:
+        """The pods that a gang which runs does not need, the oldest: each asks for its own room."""
+        return {
+            (self.key[0], (*self.key[1], pod.uid)): replace(
+                self,
+                requirements=NO_REQUIREMENTS,
+                decision=GateDecision(GateStep.QUEUE, (pod,)),
+            )
+            for pod in self.decision.surplus[:_MAX_SURPLUS]
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Unplaced:
+    """What the scheduler has to place."""
+
+    gangs: Sequence[Sequence[PodDemand]]
+    """Of gangs that the gate has released and that have not started."""
+    others: Sequence[Sequence[PodDemand]]
+    """Of gangs that no gate held, and pods that gangs do not need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +102,8 @@ class Turn:
 
     released: Sequence[WatchedGang] = ()
     """The gangs to release now, in their order."""
+    expanded: Sequence[WatchedGang] = ()
+    """The same for pods that their gang, which runs, does not need."""
     refused: Sequence[WatchedGang] = ()
     """Those that wait on; none where no decision was due."""
 
@@ -84,6 +117,7 @@ class GateTurns:
     def __init__(self, room: RoomWatch, policy: PolicySource, clock: Clock) -> None:
         self._room, self._policy, self._clock = room, policy, clock
         self._failures: dict[GangKey, GangFailure] = {}
+        self._had_turn: set[GangKey] = set()
         self._last: object = None
         self._due_at = self._next_at = float("-inf")
 
@@ -104,6 +138,8 @@ class GateTurns:
     async def next_turn(self, gangs: Sequence[WatchedGang]) -> Turn:
         """Decide which of the gangs are released now."""
         queue = {one.key: one for one in gangs if one.decision.step is GateStep.QUEUE}
+        for one in gangs:
+            queue |= one.surplus
         self._forget_old_failures()
         if not queue:
             self._last = None
@@ -117,28 +153,31 @@ class GateTurns:
         if (state == self._last and now < self._due_at) or time.monotonic() < self._next_at:
             return _NO_TURN
         released, cpu_seconds = await self._decide(queue, in_flight, unseen)
-        self._last, self._due_at = state, self._clock.monotonic() + _FULL_SECONDS
+        # At once where a gang had no turn, or one that took time in vain is to be tried again.
+        self._last = None if self._had_turn else state
+        self._due_at = self._clock.monotonic() + _FULL_SECONDS
         # Processor time passes on the machine's clock, whatever clock the controller has.
         self._next_at = time.monotonic() + _PAUSE_FACTOR * cpu_seconds
         return Turn(
-            [queue[key] for key in released],
-            [one for key, one in queue.items() if key not in released],
+            [queue[key] for key in released if key == queue[key].key],
+            [queue[key] for key in released if key != queue[key].key],
+            [one for key, one in queue.items() if key not in released and key == one.key],
         )
 
-    def _in_flight(self, gangs: Sequence[WatchedGang]) -> list[Sequence[PodDemand]]:
+    def _in_flight(self, gangs: Sequence[WatchedGang]) -> _Unplaced:
         store = self._room.store
         labelled = {pod.member.uid for one in gangs for pod in one.pods}
         oldest = self._clock.now() - timedelta(
             seconds=self._policy.current.gang_gate_timeout_seconds
         )
-        unplaced = [
-            [demand for demand in one.in_flight if not store.is_on_node(demand.uid)]
-            for one in gangs
-        ]
-        return [
-            *(demands for demands in unplaced if demands),
-            *store.unplaced_gangs(labelled, oldest),
-        ]
+        needed: list[Sequence[PodDemand]] = []
+        others: list[Sequence[PodDemand]] = [*store.unplaced_gangs(labelled, oldest)]
+        for one in gangs:
+            demands = [demand for demand in one.unplaced if not store.is_on_node(demand.uid)]
+            if demands:
+                is_started = one.decision.step is GateStep.STARTED
+                (others if is_started else needed).append(demands)
+        return _Unplaced(needed, others)
 
     def _unseen(self, gangs: Sequence[WatchedGang]) -> list[ScheduledPod]:
         """Return the pods on nodes that the watch of all pods does not show, or no longer shows."""
@@ -149,7 +188,7 @@ class GateTurns:
     def _state(
         self,
         queue: Mapping[GangKey, WatchedGang],
-        in_flight: Sequence[Sequence[PodDemand]],
+        in_flight: _Unplaced,
         unseen: Sequence[ScheduledPod],
     ) -> object:
         """Return what is equal as long as the last decision holds."""
@@ -159,14 +198,16 @@ class GateTurns:
             for key, one in queue.items()
             if key not in self._failures or self._failures[key].retry_at <= now
         }
-        placing = sorted(demand.uid for demands in in_flight for demand in demands)
+        placing = sorted(
+            demand.uid for demands in (*in_flight.gangs, *in_flight.others) for demand in demands
+        )
         taken = sorted(pod.uid for pod in unseen)
         return waiting, placing, taken, self._room.store.changes, self._policy.current
 
     async def _decide(
         self,
         queue: Mapping[GangKey, WatchedGang],
-        in_flight: Sequence[Sequence[PodDemand]],
+        in_flight: _Unplaced,
         unseen: Sequence[ScheduledPod],
     ) -> tuple[Sequence[GangKey], float]:
         """Return the gangs to release, and the CPU time that it took to find out."""
@@ -175,21 +216,32 @@ class GateTurns:
         demands = {key: _demand_of(one) for key, one in queue.items()}
         queued = [_queued(key, one) for key, one in queue.items()]
         # The time of a thread: a clock that a test sets does not pass in one.
-        ends_at = time.monotonic() + _MAX_PLAN_SECONDS
+        began = time.monotonic()
+        limits = RoomLimits(
+            are_plans_over=lambda: time.monotonic() >= began + _MAX_PLAN_SECONDS,
+            is_over=lambda: time.monotonic() >= began + _MAX_SECONDS,
+            had_turn=frozenset(self._had_turn),
+        )
 
-        def decide() -> tuple[Sequence[GangKey], float]:
+        def decide() -> tuple[Sequence[GangKey], GangRoom[GangKey], float]:
             began_at = time.thread_time()
             gang_room = GangRoom(
                 room.snapshot,
                 room.free_nodes,
                 demands,
-                in_flight,
-                lambda: time.monotonic() >= ends_at,
+                in_flight.gangs,
+                limits,
+                ungated=in_flight.others,
             )
             released = list(gate_queue.releases(queued, failures, gang_room, now))
-            return released, time.thread_time() - began_at
+            return released, gang_room, time.thread_time() - began_at
 
-        return await asyncio.to_thread(decide)
+        released, gang_room, cpu_seconds = await asyncio.to_thread(decide)
+        if gang_room.without_turn:
+            self._had_turn |= gang_room.took_turn
+        else:
+            self._had_turn = set()
+        return released, cpu_seconds
 
     def _forget_old_failures(self) -> None:
         now = self._clock.now()
@@ -207,10 +259,11 @@ def _demand_of(one: WatchedGang) -> GangDemand:
 
 
 def _queued(key: GangKey, one: WatchedGang) -> QueuedGang[GangKey]:
-    first = min(one.pods, key=lambda pod: (pod.member.created_at, pod.member.uid)).member
+    pods = one.pods if key == one.key else one.chosen
+    first = min(pods, key=lambda pod: (pod.member.created_at, pod.member.uid)).member
     return QueuedGang(
         key=key,
-        priority=max(pod.preemptor.demand.priority for pod in one.pods),
+        priority=max(pod.preemptor.demand.priority for pod in pods),
         created_at=first.created_at,
         uid=first.uid,
     )

@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from http import HTTPStatus
 
 from reprieve_operator.background import background
@@ -52,6 +52,20 @@ class _Round:
     """Where pods leave for it alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Tries:
+    """Decisions in a row that began no round for the same pods and nodes of a home Namespace."""
+
+    due: frozenset[str]
+    nodes: frozenset[str]
+    count: int
+    next_at: float
+
+    def pauses(self, due: frozenset[str], nodes: frozenset[str], now: float) -> bool:
+        """True if there is no new pod and no new node, and it is too early to try again."""
+        return due <= self.due and nodes <= self.nodes and now < self.next_at
+
+
 class ReclaimController:
     """Reclaims lent nodes during one leader's term."""
 
@@ -75,6 +89,7 @@ class ReclaimController:
         self._on_left = on_left
         self._interval_seconds = interval_seconds
         self._rounds: dict[str, _Round] = {}
+        self._tries: dict[str, _Tries] = {}
         self._is_reported = False
 
     @property
@@ -116,6 +131,7 @@ class ReclaimController:
         )
         homes = nodes.by_home()
         self._rounds = {uid: each for uid, each in self._rounds.items() if each.home in homes}
+        self._tries = {home: each for home, each in self._tries.items() if home in homes}
         is_missing = False
         for home, its_nodes in homes.items():
             try:
@@ -135,9 +151,34 @@ class ReclaimController:
         """Begin a round of a home Namespace if one is due; return whether one began."""
         pods = {pod.uid: pod for pod in await reader.pending_pods(home)}
         self._end_rounds(home, pods)
-        due = {uid for uid, pod in pods.items() if self._is_due(pod)}
-        if not due:
+        due = frozenset(uid for uid, pod in pods.items() if self._is_due(pod))
+        names = frozenset(node.info.name for node in nodes)
+        before = self._tries.get(home)
+        if not due or (before is not None and before.pauses(due, names, self._clock.monotonic())):
             return False
+        has_begun = await self._try_round(home, nodes, reader, pods, due)
+        if has_begun or self._is_round_under_way(home):
+            self._tries.pop(home, None)
+            return has_begun
+        count = 1 if before is None else before.count + 1
+        pause = automatic_reclaim.pause_seconds(count, self._interval_seconds)
+        self._tries[home] = _Tries(due, names, count, self._clock.monotonic() + pause)
+        return False
+
+    def _is_round_under_way(self, home: str) -> bool:
+        """True while borrowers may be leaving: the next round depends on the room they release."""
+        ceiling = timedelta(seconds=self._policy.current.ceiling_seconds)
+        oldest = self._clock.now() - ceiling
+        return any(each.home == home and each.began_at >= oldest for each in self._rounds.values())
+
+    async def _try_round(
+        self,
+        home: str,
+        nodes: Sequence[LentNode],
+        reader: ReclaimReader,
+        pods: Mapping[str, LentNodePod],
+        due: frozenset[str],
+    ) -> bool:
         waiting = [
             WaitingPod(
                 preemptor=await reader.preemptor_of(pod),

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
-BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 10, 600
+BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 10, 1800
 """How long a gang waits after its first failure; each further failure doubles it, up to the
-maximum."""
+maximum: three times the default timeout. Without this, a gang that is never placed would keep its
+room from others for half of the time."""
 _MAX_DOUBLINGS = 8
 _NEVER = datetime.min.replace(tzinfo=UTC)
 

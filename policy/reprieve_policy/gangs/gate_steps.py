@@ -11,13 +11,15 @@ of a release, or of holding a gang back, goes on with it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 
 from reprieve_policy.config.settings import PolicySettings
 
 from .gate import MIN_GANG_SIZE
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class GateReleaseReason(StrEnum):
@@ -50,7 +52,7 @@ class GateStep(StrEnum):
     RELEASE = "release"
     """Its gates are removed."""
     STARTED = "started"
-    """All that it needs are placed: its gates and labels are removed."""
+    """All that it needs are placed: their gates and labels are removed."""
     INCOMPLETE = "incomplete"
     """Not enough members exist after the timeout: it keeps waiting, and that is reported."""
     HOLD_BACK = "hold-back"
@@ -112,6 +114,11 @@ class GatedGang:
         return [pod for pod in self.members if not pod.is_gated and not pod.is_leaving]
 
     @property
+    def ungated(self) -> Sequence[GateMember]:
+        """The members without a gate, whether they stay or not."""
+        return [pod for pod in self.members if not pod.is_gated]
+
+    @property
     def count(self) -> int:
         """How many members count towards the minimum."""
         return len(self.gated) + len(self.released) + self.others
@@ -122,16 +129,30 @@ class GatedGang:
         return self.others_bound + sum(pod.is_bound for pod in self.released)
 
     @property
+    def has_lost_pods(self) -> bool:
+        """True if it seems to have run: at least half of what it needs does.
+
+        Without the bound, one pod that no gate held would let the rest of a new gang go.
+        """
+        return 0 < self.minimum <= 2 * self.others_bound
+
+    @property
     def needed(self) -> Sequence[GateMember]:
         """The gated members to release: as many as the gang lacks, the oldest first.
 
-        The others follow once the gang has started. Without this, they would take the room of the
-        next gang.
+        The others follow, each once it has room, after the gang has started. Without this, they
+        would take the room of the next gang.
         """
         return self.gated[: max(0, self.minimum - len(self.released) - self.others)]
 
     def waits_until(self) -> datetime:
-        """Return when a gang that is not complete counts as failed."""
+        """Return when a gang that is not complete counts as failed.
+
+        Not while a member leaves: it may take its time, and its controller replaces it then.
+        Without this, a gang that is held back would count as failed a second time.
+        """
+        if any(pod.is_leaving for pod in self.members):
+            return _NEVER
         oldest = min(pod.created_at for pod in self.members)
         return oldest + timedelta(seconds=self.timeout_seconds)
 
@@ -159,6 +180,10 @@ class GateDecision:
     """Those whose gate is removed, or those that are replaced."""
     reason: GateReleaseReason | None = None
     """Of a release."""
+    surplus: Sequence[GateMember] = ()
+    """Members of a gang that runs which it does not need: each is released once it has room."""
+    done: Sequence[GateMember] = ()
+    """Members of a gang that runs whose label is removed."""
 
 
 _WAIT = GateDecision(GateStep.WAIT)
@@ -172,13 +197,13 @@ def decide_step(
     Where the room is not known, a gang is released once it is complete, or at its timeout.
     """
     if not settings.gang_gate or gang.minimum < MIN_GANG_SIZE:
-        return GateDecision(GateStep.STARTED, gang.gated, GateReleaseReason.NOT_NEEDED)
-    has_started = gang.bound >= gang.minimum or (gang.others_bound > 0 and not gang.released)
+        reason = GateReleaseReason.NOT_NEEDED
+        return GateDecision(GateStep.STARTED, gang.gated, reason, done=gang.ungated)
+    has_started = gang.bound >= gang.minimum or (gang.has_lost_pods and not gang.released)
     is_complete = gang.count >= gang.minimum
     if is_complete and (has_started or not is_room_known):
         # A gang that lost a pod since it started is not held a second time: the rest of it runs.
-        reason = GateReleaseReason.COMPLETE if gang.gated else None
-        return GateDecision(GateStep.STARTED, gang.gated, reason)
+        return _decide_started(gang, settings, now, is_room_known=is_room_known)
     if gang.released and is_room_known:
         return _decide_released(gang, settings, now)
     if is_complete:
@@ -192,7 +217,30 @@ def decide_step(
 def _decide_overdue(gang: GatedGang, *, is_room_known: bool) -> GateDecision:
     if is_room_known:
         return GateDecision(GateStep.INCOMPLETE)
-    return GateDecision(GateStep.STARTED, gang.gated, GateReleaseReason.TIMED_OUT)
+    reason = GateReleaseReason.TIMED_OUT
+    return GateDecision(GateStep.STARTED, gang.gated, reason, done=gang.ungated)
+
+
+def _decide_started(
+    gang: GatedGang, settings: PolicySettings, now: datetime, *, is_room_known: bool
+) -> GateDecision:
+    """Return what is done with a gang that runs.
+
+    While more of its pods wait for room or are being placed, the labels stay: they show that it
+    runs. What the scheduler does not place in time is left to it.
+    """
+    pods = gang.needed if is_room_known else gang.gated
+    surplus = gang.gated[len(pods) :]
+    end = gang.placed_until(settings.ceiling_seconds)
+    is_placing = is_room_known and end is not None and now < end
+    late = [] if is_placing else [pod for pod in gang.released if not pod.is_bound]
+    return GateDecision(
+        GateStep.STARTED,
+        pods,
+        GateReleaseReason.COMPLETE if pods else None,
+        surplus,
+        late if surplus or is_placing else gang.ungated,
+    )
 
 
 def _decide_released(gang: GatedGang, settings: PolicySettings, now: datetime) -> GateDecision:

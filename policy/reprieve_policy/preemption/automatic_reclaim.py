@@ -30,8 +30,14 @@ from .selection import PreemptionCandidate, node_fit, release, snapshot_builder
 from .selection.release import ReleaseCertainty
 from .selection.snapshot import GangKey, NodeInfo, Preemptor, QuotaInfo, ScheduledPod, Snapshot
 
-_Kind = GangKey | tuple[Preemptor, tuple[str, ...]]
-"""What is decided once: a gang, or pods that ask for the same on the same nodes."""
+_Kind = GangKey | tuple[str, tuple[str, ...]]
+"""What is decided once: a gang, or pods that ask for the same on the same nodes. As a text, which
+has a hash: with many pods that all differ, no pod is compared with each other."""
+_FREE_TRIES = 2
+"""As often a decision without a round is repeated in the next pass: the cluster may just change."""
+_MAX_DOUBLINGS = 6
+MAX_PAUSE_SECONDS = 300
+"""The longest pause after decisions without a round."""
 _UNSCHEDULABLE = "Unschedulable"
 """The reason of the condition `PodScheduled` of a pod for which a scheduler found no node."""
 
@@ -95,6 +101,18 @@ def is_due(
     return now - since >= timedelta(seconds=settings.reclaim_after_seconds)
 
 
+def pause_seconds(tries: int, interval_seconds: float) -> float:
+    """Return how long to wait after so many decisions in a row that began no round.
+
+    Each reads all pods of the lent nodes. Without a pause, a pod that finds nothing would cost that
+    for as long as it waits.
+    """
+    if tries < _FREE_TRIES:
+        return 0.0
+    doublings = min(tries - _FREE_TRIES + 1, _MAX_DOUBLINGS)
+    return min(interval_seconds * 2.0**doublings, MAX_PAUSE_SECONDS)
+
+
 def home_preemptor_of(pod: Pod, facts: Facts, native: PodGroupInfo | None = None) -> Preemptor:
     """Return a pending pod of the home Namespace, without the rest of its gang.
 
@@ -145,23 +163,30 @@ def decide_round(waiting: Sequence[WaitingPod], snapshot: Snapshot) -> ReclaimRo
 def _first_round(
     due: Iterable[WaitingPod], waiting: Sequence[WaitingPod], snapshot: Snapshot
 ) -> ReclaimRound | None:
-    in_vain: list[_Kind] = []
-    placed = [pod for node_info in snapshot.nodes.values() for pod in node_info.pods]
+    in_vain: set[_Kind] = set()
+    waiting_by_gang: dict[GangKey | None, list[Preemptor]] = defaultdict(list)
+    for other in waiting:
+        waiting_by_gang[other.preemptor.gang].append(other.preemptor)
+    placed_by_gang: dict[GangKey | None, list[ScheduledPod]] = defaultdict(list)
+    for node_info in snapshot.nodes.values():
+        for pod in node_info.pods:
+            placed_by_gang[pod.gang].append(pod)
     for each in due:
+        # The pods of a Deployment are alike, and those of a gang are planned together: one decision
+        # is enough where they get no room.
+        if each.preemptor.gang in in_vain:
+            continue
+        gang = each.preemptor.gang
         preemptor = snapshot_builder.with_gang(
-            each.preemptor,
-            (other.preemptor for other in waiting),
-            (pod for pod in placed if pod.gang == each.preemptor.gang),
+            each.preemptor, waiting_by_gang[gang], placed_by_gang[gang]
         )
         nodes = tuple(
             name for name, info in snapshot.nodes.items() if _may_be_evaluated(preemptor, info)
         )
-        # The pods of a Deployment are alike, and those of a gang are planned together: one decision
-        # is enough where they get no room.
-        kind = preemptor.gang or (_without_identity(preemptor), nodes)
+        kind = gang or (repr(_without_identity(preemptor)), nodes)
         if kind in in_vain:
             continue
-        in_vain.append(kind)
+        in_vain.add(kind)
         best = selection.decide(preemptor, snapshot, nodes).best
         if best is not None:
             return ReclaimRound(each, best)

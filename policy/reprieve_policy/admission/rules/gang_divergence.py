@@ -2,7 +2,8 @@
 
 Checked: whether they are preemptible and can preempt, class, priority, preemption priority, the
 gang's `min-available` and size, and its disruption mode, unless that is what the JobSet or PodGroup
-of the pod states, which may change while old pods live, or they cannot be read. A pod is compared
+of the pod states, which may change or go while old pods live, or they cannot be read. A pod is
+compared
 with the gang's living members when it is created or joins; the templates of one object are compared
 with each other. The pods of a JobSet or LeaderWorkerSet are one gang, too, but an undeclared one: a
 difference is warned of, and their pods are not compared. Which member comes first does not matter.
@@ -39,7 +40,9 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
             continue
         stated = divergence.traits_of(view, own, facts)
         traits = _as_pods_have_them(stated, resource) if view.is_template else stated
-        rest = first.setdefault(own.key, traits) if view.is_template else _rest_of(traits, facts)
+        rest = (
+            first.setdefault(own.key, traits) if view.is_template else _rest_of(view, traits, facts)
+        )
         if rest is not None and rest != traits and own.is_declared:
             found.extend(_differences(view, traits, rest, own.name))
         elif rest is not None and rest != traits:
@@ -73,16 +76,21 @@ def _as_pods_have_them(traits: GangTraits, resource: Resource) -> GangTraits:
     return traits._replace(disruption_mode=mode)
 
 
-def _rest_of(traits: GangTraits, facts: Facts) -> GangTraits | None:
+def _rest_of(view: PodView, traits: GangTraits, facts: Facts) -> GangTraits | None:
     """Return the traits of the pod's gang, with its own mode where an object of the gang states it.
 
     Without this, a change of a PodGroup's annotation would refuse every pod that replaces an old
-    one, and so would a PodGroup that cannot be read now: a new pod gets no mode from it.
+    one, and so would a PodGroup that cannot be read now, or is gone: a new pod gets no mode from
+    it.
     """
     rest, statement = facts.gang_traits, facts.gang_statement
-    if rest is None or statement is None:
+    if rest is None:
         return rest
-    if statement.is_known and statement.disruption_mode != traits.disruption_mode:
+    if statement is None:
+        is_own_mode = bool(traits.disruption_mode) or not gang_objects.named_by(view)
+    else:
+        is_own_mode = statement.is_known and statement.disruption_mode != traits.disruption_mode
+    if is_own_mode:
         return rest
     return rest._replace(disruption_mode=traits.disruption_mode)
 

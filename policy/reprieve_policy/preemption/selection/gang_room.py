@@ -10,27 +10,29 @@ A gang without such a margin, because its own pods differ and fill the room, is 
 once one way to place it exists. So is a gang that needs victims: the planner that chooses victims
 says whether there are some.
 
+The room of a gang that cannot be placed now anyway is not kept from every gang (`_is_protected`).
+Without this, a pod that fits nowhere would hold up all gangs on the nodes that it may run on.
+
 Pods are placed by requests, host ports, taints and selectors, as in `gang_planner`. Pods of no gang
 may take the room of a released gang: the gate's timeout ends that.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Generic, TypeVar
 
 from reprieve_policy.kube.quota import Amounts
-from reprieve_policy.kube.values.quantity import NANOS
 
-from . import node_fit
+from . import gang_kinds, node_fit
 from .eligibility import Eligibility
+from .gang_kinds import DemandKind, FreeNode, KindOnNodes
 from .gang_planner import GangPlanner
 from .node_dry_run import NodeDryRun, ranking_for
-from .snapshot import NodeInfo, PodDemand, Preemptor, ScheduledPod, Snapshot
+from .snapshot import PodDemand, Preemptor, Snapshot
 
 K = TypeVar("K", bound=Hashable)
 
-_PODS = "pods"
 _HIGHEST = 2**31
 """Above every priority."""
 _ATTEMPTS = 4
@@ -47,53 +49,35 @@ class GangDemand:
     """`minResources` of its PodGroup: free in all, whatever its pods request."""
 
 
-@dataclass(frozen=True, eq=False)
-class FreeNode:
-    """A node with what is free on it now: pods that are leaving still occupy it."""
+def _never() -> bool:
+    return False
 
-    info: NodeInfo
 
-    @cached_property
-    def free(self) -> Mapping[str, int]:
-        """What is free, in nanos by resource."""
-        free = dict(self.info.allocatable)
-        occupying: Sequence[ScheduledPod | PodDemand] = (
-            *self.info.pods,
-            *self.info.nominated_pods,
-        )
-        for pod in occupying:
-            for name, amount in {**pod.amounts, _PODS: NANOS}.items():
-                free[name] = free.get(name, 0) - amount
-        return free
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomLimits(Generic[K]):
+    """How long one decision may take, and who had its turn before."""
+
+    are_plans_over: Callable[[], bool] = _never
+    """No further plan with victims is made."""
+    is_over: Callable[[], bool] = _never
+    """No further gang is counted."""
+    had_turn: Collection[K] = ()
+    """Gangs that took time in vain while others had none left: these come first."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Kind:
-    """Pods with equal demands, of one gang."""
+class _InFlight:
+    """A gang that the scheduler has, and what it still has to place for it."""
 
-    demand: PodDemand
-    count: int
-
-    @cached_property
-    def amounts(self) -> Mapping[str, int]:
-        wanted = {name: amount for name, amount in self.demand.amounts.items() if amount > 0}
-        return {**wanted, _PODS: NANOS}
-
-
-@dataclass(frozen=True, eq=False)
-class _KindOnNodes:
-    """A kind with the nodes that it may run on, by name, and its places on each."""
-
-    kind: _Kind
-    places: Mapping[str, int]
+    kinds: Sequence[KindOnNodes]
+    priority: int
+    is_gated: bool
+    """The gate has released it, with room for all of its pods."""
 
     @cached_property
-    def total(self) -> int:
-        return sum(self.places.values())
-
-    def meets(self, other: "_KindOnNodes") -> bool:
-        """True if both may run on one node."""
-        return not self.places.keys().isdisjoint(other.places)
+    def may_take_room(self) -> bool:
+        """True if one of its pods fits somewhere."""
+        return any(kind.total for kind in self.kinds)
 
 
 class GangRoom(Generic[K]):
@@ -105,60 +89,105 @@ class GangRoom(Generic[K]):
         free_nodes: Iterable[FreeNode],
         gangs: Mapping[K, GangDemand],
         released: Iterable[Sequence[PodDemand]],
-        is_expired: Callable[[], bool] = lambda: False,
+        limits: RoomLimits[K] | None = None,
+        *,
+        ungated: Iterable[Sequence[PodDemand]] = (),
     ) -> None:
         """`gangs` may ask for room; of each of the gangs `released`, the pods without a node.
 
-        No plan with victims is made any more once `is_expired` returns true.
+        `ungated`: the same of pods for which the gate keeps no room.
         """
-        self._snapshot, self._gangs, self._is_expired = snapshot, gangs, is_expired
+        self._snapshot, self._gangs = snapshot, gangs
+        self._limits: RoomLimits[K] = limits or RoomLimits()
         self._nodes = {node.info.name: node for node in free_nodes}
         self._places: dict[object, Mapping[str, int]] = {}
-        self._released = [self._kinds_of(pods) for pods in released]
+        self._placeable: dict[_InFlight, bool] = {}
+        self.took_turn: set[K] = set()
+        """Gangs that took time in vain."""
+        self.without_turn: set[K] = set()
+        """Gangs for which no time was left."""
+        self._in_flight: list[_InFlight] = []
+        for pods in released:
+            self._add_in_flight(pods, is_gated=True)
+        for pods in ungated:
+            if not self._limits.is_over():
+                self._add_in_flight(pods, is_gated=False)
 
     def has_room(self, key: K) -> bool:
         """True if the gang may be released beside those released before it."""
         gang = self._gangs[key]
-        own = self._kinds_of([pod.demand for pod in gang.pods])
-        beside = [
-            kinds
-            for kinds in self._released
-            if any(mine.meets(its) for mine in own for its in kinds)
-        ]
+        kinds = gang_kinds.group_by_kind(pod.demand for pod in gang.pods)
+        if kinds is None:
+            return False
+        own = self._count(key, kinds)
+        if own is None:
+            return False
+        met = [one for one in self._in_flight if any(a.meets(b) for a in own for b in one.kinds)]
+        priority = max(pod.demand.priority for pod in gang.pods)
+        protected = [one for one in met if self._is_protected(one, priority)]
         is_enough_free = not self._is_below(gang.min_resources, own)
-        if is_enough_free and self._has_margin(own, beside):
+        if is_enough_free and self._has_margin(own, protected):
             return True
-        if beside:
+        if protected or any(one.may_take_room for one in met):
             return False
         if is_enough_free and self._can_be_placed(own):
             return True
-        return self._may_have_victims(gang.pods, own) and self._has_plan(gang.pods)
+        return self._may_have_victims(gang.pods[0].demand.priority, own) and self._has_plan(key)
 
     def reserve(self, key: K) -> None:
         """Count a gang as released."""
-        self._released.append(self._kinds_of([pod.demand for pod in self._gangs[key].pods]))
+        self._add_in_flight([pod.demand for pod in self._gangs[key].pods], is_gated=True)
 
-    def _kinds_of(self, pods: Iterable[PodDemand]) -> Sequence[_KindOnNodes]:
-        counts: dict[object, list[PodDemand]] = {}
-        for pod in pods:
-            counts.setdefault(_identity(pod), []).append(pod)
-        return [
-            _KindOnNodes(_Kind(same[0], len(same)), self._places_of(identity, same[0]))
-            for identity, same in counts.items()
-        ]
+    def _add_in_flight(self, pods: Sequence[PodDemand], *, is_gated: bool) -> None:
+        kinds = gang_kinds.group_by_kind(pods)
+        # A gang that differs in too many ways is not released, and may only come without a gate.
+        if kinds:
+            priority = max(pod.priority for pod in pods)
+            on_nodes = [KindOnNodes(kind, self._places_of(kind)) for kind in kinds]
+            self._in_flight.append(_InFlight(on_nodes, priority, is_gated))
 
-    def _places_of(self, identity: object, demand: PodDemand) -> Mapping[str, int]:
+    def _is_protected(self, one: _InFlight, priority: int) -> bool:
+        """True if a gang of this priority must leave room for all of that gang.
+
+        Where the gate has released a gang, its room was there, or victims leave: only a more
+        important gang takes what is left of it. One that no gate held is waited for only where it
+        may be placed.
+        """
+        if self._can_be_placed_now(one):
+            return True
+        if priority > one.priority:
+            return False
+        return one.is_gated or self._may_have_victims(one.priority, one.kinds)
+
+    def _can_be_placed_now(self, one: _InFlight) -> bool:
+        if one not in self._placeable:
+            self._placeable[one] = self._can_be_placed(one.kinds)
+        return self._placeable[one]
+
+    def _count(self, key: K, kinds: Sequence[DemandKind]) -> Sequence[KindOnNodes] | None:
+        """Return the kinds with their places; `None` if there is no time for that."""
+        is_costly = len(kinds) > gang_kinds.MAX_KINDS
+        if is_costly and key in self._limits.had_turn:
+            return None
+        found: list[KindOnNodes] = []
+        for kind in kinds:
+            if self._limits.is_over():
+                (self.took_turn if found else self.without_turn).add(key)
+                return None
+            found.append(KindOnNodes(kind, self._places_of(kind)))
+        return found
+
+    def _places_of(self, kind: DemandKind) -> Mapping[str, int]:
         """Return how many such pods fit on each node that they may run on."""
-        if identity not in self._places:
-            kind = _Kind(demand, 1)
-            self._places[identity] = {
-                name: _count_places(kind, node)
+        if kind.identity not in self._places:
+            self._places[kind.identity] = {
+                name: gang_kinds.count_places(kind, node)
                 for name, node in self._nodes.items()
-                if node_fit.satisfies_constraints(demand.constraints, node.info)
+                if node_fit.satisfies_constraints(kind.demand.constraints, node.info)
             }
-        return self._places[identity]
+        return self._places[kind.identity]
 
-    def _is_below(self, min_resources: Amounts, own: Sequence[_KindOnNodes]) -> bool:
+    def _is_below(self, min_resources: Amounts, own: Sequence[KindOnNodes]) -> bool:
         if not min_resources:
             return False
         names = {name for kind in own for name in kind.places}
@@ -167,15 +196,13 @@ class GangRoom(Generic[K]):
             for resource, amount in min_resources.items()
         )
 
-    def _has_margin(
-        self, own: Sequence[_KindOnNodes], beside: Sequence[Sequence[_KindOnNodes]]
-    ) -> bool:
+    def _has_margin(self, own: Sequence[KindOnNodes], protected: Sequence[_InFlight]) -> bool:
         """True if each pod finds a place, whatever places the others are given before it."""
-        every = [kind for kinds in (*self._released, own) for kind in kinds]
-        concerned = [*own, *(kind for kinds in beside for kind in kinds)]
-        return all(_margin(kind, every) >= 0 for kind in concerned)
+        every = [*own, *(kind for one in self._in_flight for kind in one.kinds)]
+        concerned = [*own, *(kind for one in protected for kind in one.kinds)]
+        return all(gang_kinds.margin(kind, every) >= 0 for kind in concerned)
 
-    def _can_be_placed(self, own: Sequence[_KindOnNodes]) -> bool:
+    def _can_be_placed(self, own: Sequence[KindOnNodes]) -> bool:
         """True if the kinds fit one after another, those with the fewest places first."""
         if any(kind.total < kind.kind.count for kind in own):
             return False
@@ -188,7 +215,7 @@ class GangRoom(Generic[K]):
                     break
                 taken = ports.get(name, [])
                 free = free_by_node.setdefault(name, dict(self._nodes[name].free))
-                while left and _fits(kind.kind, self._nodes[name], free, taken):
+                while left and gang_kinds.fits(kind.kind, self._nodes[name], free, taken):
                     left -= 1
                     for resource, amount in kind.kind.amounts.items():
                         free[resource] -= amount
@@ -199,15 +226,18 @@ class GangRoom(Generic[K]):
                 return False
         return True
 
-    def _may_have_victims(self, pods: Sequence[Preemptor], own: Sequence[_KindOnNodes]) -> bool:
+    def _may_have_victims(self, priority: int, own: Sequence[KindOnNodes]) -> bool:
         """True if the gang fits into the empty nodes, and a pod of less priority runs.
 
         Without this, gangs that never fit would use up the time for plans of all others.
         """
-        if pods[0].demand.priority <= self._lowest_priority:
+        if priority <= self._lowest_priority:
             return False
         return all(
-            sum(_places_in(kind.kind, self._nodes[name].info.allocatable) for name in kind.places)
+            sum(
+                gang_kinds.places_in(kind.kind, self._nodes[name].info.allocatable)
+                for name in kind.places
+            )
             >= kind.kind.count
             for kind in own
         )
@@ -217,8 +247,18 @@ class GangRoom(Generic[K]):
         running = (pod.priority for node in self._nodes.values() for pod in node.info.pods)
         return min(running, default=_HIGHEST)
 
-    def _has_plan(self, pods: Sequence[Preemptor]) -> bool:
-        """True if the planner that chooses victims finds some for the whole gang.
+    def _has_plan(self, key: K) -> bool:
+        """True if the planner that chooses victims finds some for the whole gang, in time."""
+        if key in self._limits.had_turn:
+            return False
+        if self._limits.are_plans_over():
+            self.without_turn.add(key)
+            return False
+        self.took_turn.add(key)
+        return self._plan(self._gangs[key].pods)
+
+    def _plan(self, pods: Sequence[Preemptor]) -> bool:
+        """True if there are victims for the gang.
 
         False if it needs none: pods that are leaving make room soon, and the gang waits for them.
         """
@@ -233,65 +273,10 @@ class GangRoom(Generic[K]):
         if eligibility.pod_eligibility.preemptor_reason() is not None:
             return False
         dry_run = NodeDryRun(preemptor.demand, eligibility)
-        feasible = dry_run.feasible_nodes(self._is_expired)
+        feasible = dry_run.feasible_nodes(self._limits.are_plans_over)
         ranking = ranking_for(feasible.values(), self._snapshot)
         best = sorted(feasible, key=lambda node: (ranking.rank_result(feasible[node]), node))
-        planner = GangPlanner(dry_run, eligibility, self._is_expired)
+        planner = GangPlanner(dry_run, eligibility, self._limits.are_plans_over)
         plans = (planner.plan(node, feasible[node]) for node in best[:_ATTEMPTS])
         counts = [len(plan.units) for plan in plans if plan is not None]
         return bool(counts) and 0 < min(counts) <= self._snapshot.settings.max_victims
-
-
-def _identity(demand: PodDemand) -> object:
-    """Return what is equal for pods with equal demands."""
-    constraints = demand.constraints
-    return (
-        tuple(sorted(demand.amounts.items())),
-        demand.ports,
-        tuple(sorted(constraints.node_selector.items())),
-        None if constraints.node_affinity_terms is None else repr(constraints.node_affinity_terms),
-        tuple(constraints.tolerations),
-    )
-
-
-def _count_places(kind: _Kind, node: FreeNode) -> int:
-    if not _fits(kind, node, node.free, ()):
-        return 0
-    if kind.demand.ports:
-        return 1
-    return _places_in(kind, node.free)
-
-
-def _places_in(kind: _Kind, free: Mapping[str, int]) -> int:
-    return min(free.get(name, 0) // amount for name, amount in kind.amounts.items())
-
-
-def _fits(
-    kind: _Kind, node: FreeNode, free: Mapping[str, int], placed: Sequence[PodDemand]
-) -> bool:
-    """True if one more such pod fits on the node beside those placed there."""
-    if any(free.get(name, 0) < amount for name, amount in kind.amounts.items()):
-        return False
-    if not kind.demand.ports:
-        return True
-    there: Sequence[ScheduledPod | PodDemand] = (
-        *node.info.pods,
-        *node.info.nominated_pods,
-        *placed,
-    )
-    return not any(node_fit.ports_conflict(kind.demand.ports, pod.ports) for pod in there)
-
-
-def _margin(kind: _KindOnNodes, every: Iterable[_KindOnNodes]) -> int:
-    """Return how many places of a kind no pod can need, at the worst."""
-    lost = sum(
-        other.kind.count * _places_lost(kind.kind, other.kind)
-        for other in every
-        if other is not kind and other.meets(kind)
-    )
-    return kind.total - kind.kind.count - lost
-
-
-def _places_lost(kind: _Kind, placed: _Kind) -> int:
-    """Return how many places of one kind a placed pod of another takes at most."""
-    return max(-(-placed.amounts.get(name, 0) // amount) for name, amount in kind.amounts.items())

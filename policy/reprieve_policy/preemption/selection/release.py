@@ -18,7 +18,7 @@ from enum import IntEnum
 from reprieve_policy import keys
 from reprieve_policy.kube.conditions import DISRUPTION_TARGET
 from reprieve_policy.kube.objects import annotations_of, labels_of
-from reprieve_policy.kube.pods import Pod
+from reprieve_policy.kube.pods import PodWithStatus
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction, mark, termination
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
@@ -44,7 +44,7 @@ class ReleaseCertainty(IntEnum):
     """The operator evicts it, or it leaves for the preemptor's own gang."""
 
 
-def read(pod: Pod) -> Release | None:
+def read(pod: PodWithStatus) -> Release | None:
     """Return how a pod is leaving, `None` if it is not."""
     labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
     is_requested = labels.get(keys.SOFT_EVICTION) in mark.REQUESTING_VALUES
@@ -79,7 +79,7 @@ def read(pod: Pod) -> Release | None:
     return Release(preemptor_uid=preemptor_uid) if is_marked else None
 
 
-def preemptor_uid_of(pod: Pod) -> str:
+def preemptor_uid_of(pod: PodWithStatus) -> str:
     """Return the uid of the preemptor for which a pod leaves; empty without a credible one.
 
     Users cannot set it on their own pods: the guard sets the annotation, and a scheduler the

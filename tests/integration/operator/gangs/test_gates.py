@@ -627,3 +627,105 @@ async def test_watches_that_fail_while_they_end_are_not_restarted(
     # With a whole gang, so that the room is watched as well.
     async with running_controller(tmp_path, *members("abcd")) as running:
         await running.until(lambda: running.patches("d") > 0)
+
+
+async def test_pods_that_a_gang_does_not_need_wait_for_room_beside_other_gangs(tmp_path: Path):
+    """The four places are those of the gang that runs, and of the one that is being placed."""
+    runs = released("ab", of=2, gang="one", node="n")
+    placing = released("ef", of=2, gang="two")
+    async with running_controller(
+        tmp_path, *runs, *members("cd", of=2, gang="one"), *placing, room=4
+    ) as running:
+        await running.has_reconciled()
+        await running.until(lambda: running.stub.calls[NODES] == 1)
+        await running.has_reconciled()
+        assert running.patches("c") == running.patches("d") == 0
+        assert running.patches("a") == running.patches("b") == 0, "the labels show that it runs"
+        running.set_room(5)
+        await running.until(lambda: running.released("cd") == ["c"])
+        running.add(*released("c", of=2, gang="one", node="n", version="3"))
+        running.set_room(6)
+        await running.until(lambda: running.released("cd") == ["c", "d"])
+        running.add(*released("d", of=2, gang="one", node="n", version="3"))
+        await running.until(lambda: all(running.patches(name) for name in "ab"))
+
+
+async def test_a_pod_that_a_gang_does_not_need_and_that_is_not_placed_is_left_to_the_scheduler(
+    tmp_path: Path,
+):
+    pods = [*released("ab", of=2, node="n"), *released("c", of=2)]
+    async with running_controller(tmp_path, *pods) as running:
+        running.pass_time(599, *pods)
+        await running.has_reconciled()
+        assert running.patches("c") == 0
+        running.pass_time(1, *pods)
+        await running.until(lambda: all(running.patches(name) == 1 for name in "abc"))
+        assert running.deleted() == []
+
+
+async def test_a_gang_that_is_held_back_fails_once_while_its_pods_on_nodes_leave(tmp_path: Path):
+    half = [*released("a", of=2, node="n"), *released("b", of=2)]
+    async with running_controller(tmp_path, *half) as running:
+        running.pass_time(600, *half)
+        await running.until(lambda: running.patches("a") == 1)
+        running.remove(half[1])
+        leaving = released("a", of=2, node="n", version="3")
+        leaving[0]["metadata"]["labels"][keys.SOFT_EVICTION] = "requested"
+        again = members("c", of=2, creationTimestamp=timestamp.render(after(600)))
+        running.add(*leaving, *again)
+        running.pass_time(700, *leaving, *again)
+        await running.has_reconciled()
+        assert "GangIncomplete" not in running.events.reasons
+        assert running.metrics.gang_failures.labels("incomplete")._value.get() == 0
+        assert running.events.notes["GangHeldBack"].endswith(
+            "unless its podFailurePolicy ignores the condition DisruptionTarget"
+        )
+
+
+async def test_a_pod_that_no_controller_replaces_exempts_itself_and_not_its_gang(tmp_path: Path):
+    half = [
+        *released("a", of=3, node="n"),
+        *released("b", of=3),
+        *released("c", of=3, ownerReferences=[]),
+    ]
+    async with running_controller(tmp_path, *half) as running:
+        running.pass_time(600, *half)
+        await running.until(lambda: running.deleted() == ["b"] and running.patches("a") == 1)
+        assert running.events.reasons == ["GangNotReplaced", "GangHeldBack"]
+        assert dict(running.stub.patches)[f"{TEAM}/c"]["metadata"]["labels"] == NO_LABEL
+
+
+ENDED_BEFORE = {
+    "ownerReferences": [{"kind": "Job", "name": "train", "uid": "i", "controller": True}]
+}
+NO_MEMBERS = {
+    "a victim": ({"labels": {keys.SOFT_EVICTION: "requested"}}, "Running"),
+    "a pod of an earlier Job that succeeded": (ENDED_BEFORE, "Succeeded"),
+}
+
+
+@pytest.mark.parametrize(("metadata", "phase"), NO_MEMBERS.values(), ids=NO_MEMBERS)
+async def test_what_is_no_member_any_more_lets_no_pod_go_before_the_rest(
+    tmp_path: Path, metadata: Any, phase: str
+):
+    waiting_pods, others = members("a"), members("bcd")
+    async with running_controller(tmp_path, *waiting_pods) as running:
+        for pod in others:
+            pod["metadata"] |= metadata | {
+                "labels": {**pod["metadata"]["labels"], **metadata.get("labels", {})}
+            }
+            pod["spec"], pod["status"] = {"nodeName": "n"}, {"phase": phase}
+            running.stub.collections[TEAM][pod["metadata"]["name"]] = pod
+        running.pass_time(1.1, *waiting_pods)
+        await running.until(lambda: running.events.reasons == ["GangWaiting"])
+        assert running.patches("a") == 0
+
+
+async def test_pods_of_the_same_job_that_succeeded_count(tmp_path: Path):
+    waiting_pods = members("a")
+    async with running_controller(tmp_path, *waiting_pods) as running:
+        for pod in members("bcd"):
+            pod["spec"], pod["status"] = {"nodeName": "n"}, {"phase": "Succeeded"}
+            running.stub.collections[TEAM][pod["metadata"]["name"]] = pod
+        running.pass_time(1.1, *waiting_pods)
+        await running.until(lambda: running.patches("a") == 1)

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,6 +143,7 @@ async def reclaiming(
     nodes: tuple[Any, ...] = (),
     barred: tuple[str, ...] = (),
     settings: PolicySettings | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
     **others: Any,
 ) -> AsyncIterator[World]:
     """Run the controller with these pods of the home Namespace pending."""
@@ -154,7 +156,7 @@ async def reclaiming(
     }
     async with stub_api(directory, collections=collections, barred=set(barred)) as (stub, api):
         stub.lists_released.set()
-        clock = Clock(now=lambda: NOW, monotonic=lambda: 0.0, wall=lambda: 0.0)
+        clock = Clock(now=lambda: NOW, monotonic=monotonic, wall=lambda: 0.0)
         recorded, leadership, left = Recorded(), Leadership(), list[VictimSetKey]()
         policy = Policy(settings or PolicySettings(reclaim="auto"))
         writes = Writes(
@@ -240,6 +242,24 @@ async def test_as_long_as_no_pod_is_due_only_pending_pods_are_read(tmp_path: Pat
         assert read == {NODES: 1, f"{NODES}?watch": 1}
         world.policy.current = PolicySettings(reclaim="auto", reclaim_after_seconds=299)
         await until(lambda: world.marked() == ["short"])
+
+
+async def test_a_pod_that_gets_nothing_has_the_lent_nodes_read_less_and_less_often(
+    tmp_path: Path,
+) -> None:
+    kept = tuple(a_pod(name, spec={"priority": 9}) for name in ("kept", "kept-too"))
+    now = [0.0]
+    async with reclaiming(tmp_path, a_waiting_pod(), pods=kept, monotonic=lambda: now[0]) as world:
+        await world.passes(10)
+        assert world.stub.calls[ALL] == 2
+        now[0] = 0.02
+        await world.passes(10)
+        assert world.stub.calls[ALL] == 3
+        now[0] = 0.05
+        await world.passes(10)
+        assert world.stub.calls[ALL] == 3, "each pause is longer"
+        world.stub.collections[HOME]["other"] = a_waiting_pod("other")
+        await until(lambda: world.stub.calls[ALL] == 4)
 
 
 async def test_a_node_that_no_due_pod_may_run_on_is_not_read(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_gang_is_not_tried_before_its_back_off_ends() -> None:
     assert list(gate_queue.releases(queue, failures, room, after(1))) == ["failed", "small"]
 
 
-BACKOFFS = {1: 10, 2: 20, 3: 40, 6: 320, 7: 600, 100: 600}
+BACKOFFS = {1: 10, 2: 20, 3: 40, 6: 320, 7: 640, 8: 1280, 9: 1800, 100: 1800}
 
 
 @pytest.mark.parametrize(("count", "seconds"), BACKOFFS.items())

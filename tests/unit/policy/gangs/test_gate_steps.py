@@ -43,6 +43,8 @@ class Case:
     want: GateStep
     pods: int = 0
     reason: GateReleaseReason | None = None
+    surplus: int = 0
+    done: int = 0
     settings: PolicySettings = field(default_factory=lambda: ON)
     now: datetime = NOW
     is_room_known: bool = True
@@ -64,6 +66,18 @@ CASES = {
         gang=a_gang(members(1), others=3, others_bound=3),
         want=GateStep.STARTED,
         pods=1,
+        reason=COMPLETE,
+    ),
+    "more pods than a gang needs that runs wait for their room": Case(
+        gang=a_gang(members(2), others=4, others_bound=4), want=GateStep.STARTED, surplus=2
+    ),
+    "one pod that no gate held does not let the rest of a new gang go": Case(
+        gang=a_gang(members(3), others=1, others_bound=1), want=GateStep.QUEUE, pods=3
+    ),
+    "half of a gang that runs does": Case(
+        gang=a_gang(members(2), others=2, others_bound=2),
+        want=GateStep.STARTED,
+        pods=2,
         reason=COMPLETE,
     ),
     "a recreated pod waits while two others are missing": Case(
@@ -104,7 +118,11 @@ CASES = {
         reason=GateReleaseReason.TIMED_OUT,
     ),
     "without knowledge of the room, nothing is held back": Case(
-        gang=a_gang(released(4)), is_room_known=False, now=after(6000), want=GateStep.STARTED
+        gang=a_gang(released(4)),
+        is_room_known=False,
+        now=after(6000),
+        want=GateStep.STARTED,
+        done=4,
     ),
     "a gang that an operator has released by half is released further": Case(
         gang=a_gang(released(2), members(2)),
@@ -120,16 +138,27 @@ CASES = {
         gang=a_gang(released(3, is_bound=True), released(1)), now=after(599), want=GateStep.WAIT
     ),
     "a gang of which all that it needs are placed has started": Case(
-        gang=a_gang(released(4, is_bound=True)), now=after(6000), want=GateStep.STARTED
+        gang=a_gang(released(4, is_bound=True)), now=after(6000), want=GateStep.STARTED, done=4
     ),
-    "the pods that were not needed follow then": Case(
-        gang=a_gang(released(4, is_bound=True), members(2)),
+    "the pods that were not needed wait for their room, and the labels stay": Case(
+        gang=a_gang(released(4, is_bound=True), members(2)), want=GateStep.STARTED, surplus=2
+    ),
+    "one of them that has room is placed": Case(
+        gang=a_gang(released(4, is_bound=True), released(1)),
+        now=after(599),
         want=GateStep.STARTED,
-        pods=2,
-        reason=COMPLETE,
+    ),
+    "one that is not placed in time is left to the scheduler, and the gang runs on": Case(
+        gang=a_gang(released(4, is_bound=True), released(1), members(1)),
+        now=after(600),
+        want=GateStep.STARTED,
+        surplus=1,
+        done=1,
     ),
     "placed pods without the label count": Case(
-        gang=a_gang(released(2, is_bound=True), others=2, others_bound=2), want=GateStep.STARTED
+        gang=a_gang(released(2, is_bound=True), others=2, others_bound=2),
+        want=GateStep.STARTED,
+        done=2,
     ),
     "a gang that is not placed in time is held back": Case(
         gang=a_gang(released(3, is_bound=True), released(1)),
@@ -177,7 +206,15 @@ CASES = {
         want=GateStep.WAIT,
     ),
     "a new pod of a gang that runs is left to the scheduler": Case(
-        gang=a_gang(released(4), others=4, others_bound=4), now=after(6000), want=GateStep.STARTED
+        gang=a_gang(released(4), others=4, others_bound=4),
+        now=after(6000),
+        want=GateStep.STARTED,
+        done=4,
+    ),
+    "a gang that was held back is not incomplete while its pods leave": Case(
+        gang=a_gang(released(3, is_bound=True, is_leaving=True), members(1, since=600)),
+        now=after(6000),
+        want=GateStep.WAIT,
     ),
     "enough pods that the gate does not hold are waited for": Case(
         gang=a_gang(members(1), others=4), want=GateStep.WAIT
@@ -200,6 +237,7 @@ CASES = {
         want=GateStep.STARTED,
         pods=3,
         reason=NOT_NEEDED,
+        done=1,
     ),
 }
 
@@ -214,6 +252,7 @@ def test_what_is_done_with_a_gang(case: Case) -> None:
         case.pods,
         case.reason,
     )
+    assert (len(decision.surplus), len(decision.done)) == (case.surplus, case.done)
 
 
 def test_the_oldest_pods_are_released_first() -> None:

@@ -22,6 +22,7 @@ from reprieve_policy.preemption.automatic_reclaim import WaitingPod
 from reprieve_policy.preemption.selection.snapshot import (
     GangKey,
     NodeInfo,
+    Preemptor,
     ScheduledPod,
     SchedulingConstraints,
     Snapshot,
@@ -390,3 +391,27 @@ def test_only_nodes_that_a_due_pod_may_run_on_are_read() -> None:
     assert automatic_reclaim.may_run_on([waiting(), tolerant()], tainted)
     assert not automatic_reclaim.may_run_on([waiting(is_due=False)], FULL)
     assert not automatic_reclaim.may_run_on([waiting(depends_on_other_pods=True)], FULL)
+
+
+@pytest.mark.parametrize(
+    ("tries", "seconds"), [(1, 0), (2, 60), (3, 120), (4, 240), (5, 300), (99, 300)]
+)
+def test_the_pause_after_decisions_without_a_round_grows(tries: int, seconds: float) -> None:
+    assert automatic_reclaim.pause_seconds(tries, 30) == seconds
+
+
+def test_pods_that_all_differ_are_not_compared_with_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each decision is expensive enough; the comparisons would grow with the square of the pods."""
+    pods = [waiting(f"pod-{number}", cpu=100 + number) for number in range(50)]
+    compared = 0
+
+    def count(self: Preemptor, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return self is other
+
+    monkeypatch.setattr(Preemptor, "__eq__", count)
+    assert decide(*pods, snapshot=a_snapshot(FULL).build()) == []
+    assert compared <= len(pods)

@@ -152,6 +152,19 @@ def test_a_pod_has_the_mode_of_its_pod_group_while_old_pods_have_another(
     assert tuple(map(str, decide_admission(pod, None, facts).violations)) == refused
 
 
+def test_a_pod_without_a_mode_is_accepted_once_the_pod_group_that_stated_one_is_gone() -> None:
+    member = a_pod().in_gang("a")
+    rest = traits(member.annotated(keys.DISRUPTION_MODE, "pod"))
+    facts = replace(FACTS, gang_traits=rest)
+    assert decide_admission(member.build(), None, facts).is_allowed
+    # No PodGroup could have stated it: this gang is named by an annotation.
+    rest = traits(MEMBER.annotated(keys.DISRUPTION_MODE, "pod"))
+    verdict = decide_admission(MEMBER.build(), None, replace(FACTS, gang_traits=rest))
+    assert list(map(str, verdict.violations)) == [
+        f'{MODE}: Required value: disruption mode must be "pod", {REST}'
+    ]
+
+
 def test_without_facts_about_the_gang_no_pod_is_refused() -> None:
     assert decide_admission(MEMBER.in_class(5).build(), None, FACTS).is_allowed
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.preemption.selection.gang_room import FreeNode, GangDemand, GangRoom
+from reprieve_policy.preemption.selection.gang_kinds import MAX_PLACEMENTS, FreeNode
+from reprieve_policy.preemption.selection.gang_room import GangDemand, GangRoom, RoomLimits
 from reprieve_policy.preemption.selection.snapshot import (
     HostPortInfo,
     NodeAffinityTerm,
@@ -18,6 +19,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     Requirement,
     SchedulingConstraints,
     Snapshot,
+    TaintToleration,
 )
 from reprieve_testing.objects.builders import NOW
 from reprieve_testing.objects.snapshots import (
@@ -39,6 +41,10 @@ def on_pool(pool: str) -> SchedulingConstraints:
     return SchedulingConstraints(node_selector={"pool": pool})
 
 
+def tolerating(key: str) -> SchedulingConstraints:
+    return SchedulingConstraints(tolerations=(TaintToleration(key, "Exists", "", ""),))
+
+
 def a_gang(pods: Iterable[PodDemand], **fields: Any) -> GangDemand:
     needed = [replace(a_preemptor(), demand=demand, name=demand.uid) for demand in pods]
     return GangDemand(pods=needed, **fields)
@@ -53,13 +59,15 @@ def room_in(
     gang: GangDemand,
     *released: list[PodDemand],
     settings: PolicySettings | None = None,
+    ungated: Iterable[list[PodDemand]] = (),
 ) -> GangRoom[str]:
     snapshot = Snapshot(
         now=NOW,
         nodes={one.name: one for one in node_infos},
         settings=settings or PolicySettings(),
     )
-    return GangRoom(snapshot, map(FreeNode, node_infos), {"gang": gang}, released)
+    free = map(FreeNode, node_infos)
+    return GangRoom(snapshot, free, {"gang": gang}, released, ungated=ungated)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +78,7 @@ class Case:
     pods: list[PodDemand]
     want: bool
     released: list[list[PodDemand]] = field(default_factory=list)
+    ungated: list[list[PodDemand]] = field(default_factory=list)
     gang: dict[str, Any] = field(default_factory=dict)
 
 
@@ -167,6 +176,88 @@ CASES = {
         released=[demands("b", 3), demands("c", 3)],
         want=False,
     ),
+    "a pod that no gate held and that fits nowhere holds up no gang": Case(
+        nodes=nodes(4, 4), pods=demands("a", 8), ungated=[demands("b", 1, cpu=9)], want=True
+    ),
+    "nor does it where it is more important, and no victims would help it": Case(
+        nodes=[a_node_info("n", a_scheduled_pod("runs", **LOW))],
+        pods=demands("a", 3),
+        ungated=[demands("b", 1, cpu=9, priority=2000)],
+        want=True,
+    ),
+    "a more important one that victims would help is waited for": Case(
+        nodes=[a_node_info("n", a_scheduled_pod("runs", **LOW))],
+        pods=demands("a", 3),
+        ungated=[demands("b", 1, cpu=4, priority=2000)],
+        want=False,
+    ),
+    "one of the same priority, too": Case(
+        nodes=[a_node_info("n", a_scheduled_pod("runs", **LOW))],
+        pods=demands("a", 3, priority=9),
+        ungated=[demands("b", 1, cpu=4, priority=9)],
+        want=False,
+    ),
+    "a less important one is not, unless it has room": Case(
+        nodes=[a_node_info("n", a_scheduled_pod("runs", **LOW))],
+        pods=demands("a", 3, priority=9),
+        ungated=[demands("b", 1, cpu=4, priority=8)],
+        want=True,
+    ),
+    "pods that no gate held and that have room are waited for": Case(
+        nodes=nodes(4, 4), pods=demands("a", 5), ungated=[demands("b", 4)], want=False
+    ),
+    "of a gang that no gate held, pods that have room may take it": Case(
+        nodes=nodes(4, 4),
+        pods=demands("a", 8),
+        ungated=[[*demands("b", 1, cpu=9), *demands("c", 1)]],
+        want=False,
+    ),
+    "where there is room beside them, a gang is released": Case(
+        nodes=nodes(4, 4),
+        pods=demands("a", 7),
+        ungated=[[*demands("b", 1, cpu=9), *demands("c", 1)]],
+        want=True,
+    ),
+    "a released gang whose room is gone keeps the rest from its equals": Case(
+        nodes=nodes(4, 4), pods=demands("a", 8), released=[demands("b", 1, cpu=5)], want=False
+    ),
+    "and not from a more important gang": Case(
+        nodes=nodes(4, 4),
+        pods=demands("a", 8, priority=9),
+        released=[demands("b", 1, cpu=5, priority=8)],
+        want=True,
+    ),
+    "many sizes of pods count as if each were the largest": Case(
+        nodes=nodes(*(9 for _ in range(9))),
+        pods=[pod for size in range(1, 10) for pod in demands(f"a{size}", 1, cpu=size)],
+        want=True,
+    ),
+    "and so may find no room that they have": Case(
+        nodes=nodes(*range(1, 10)),
+        pods=[pod for size in range(1, 10) for pod in demands(f"a{size}", 1, cpu=size)],
+        want=False,
+    ),
+    "pods that differ in many ways by where they may run get no room": Case(
+        nodes=nodes(999),
+        pods=[
+            pod
+            for number in range(MAX_PLACEMENTS + 1)
+            for pod in demands(f"a{number}", 1, constraints=tolerating(str(number)))
+        ],
+        want=False,
+    ),
+    "and take none": Case(
+        nodes=nodes(4),
+        pods=demands("a", 4),
+        ungated=[
+            [
+                pod
+                for number in range(MAX_PLACEMENTS + 1)
+                for pod in demands(f"a{number}", 1, constraints=tolerating(str(number)))
+            ]
+        ],
+        want=True,
+    ),
     "victims make room": Case(
         nodes=[a_node_info("n", a_scheduled_pod("runs", cpu=2, **LOW))],
         pods=demands("a", 3),
@@ -214,7 +305,8 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_which_gangs_have_room(case: Case) -> None:
-    room = room_in(case.nodes, a_gang(case.pods, **case.gang), *case.released)
+    gang = a_gang(case.pods, **case.gang)
+    room = room_in(case.nodes, gang, *case.released, ungated=case.ungated)
     assert room.has_room("gang") is case.want
 
 
@@ -225,12 +317,72 @@ def test_a_gang_that_never_preempts_gets_no_victims() -> None:
     assert not room_in(node_infos, replace(gang, pods=pods)).has_room("gang")
 
 
-def test_no_plan_is_made_once_the_time_is_over() -> None:
+def on_time() -> bool:
+    return False
+
+
+def over() -> bool:
+    return True
+
+
+def limited_room(limits: RoomLimits[str], **kinds: list[PodDemand]) -> GangRoom[str]:
+    """Return a node of 4 CPUs, on which a victim of 2 CPUs runs."""
     node_infos = [a_node_info("n", a_scheduled_pod("runs", cpu=2, **LOW))]
     snapshot = Snapshot(now=NOW, nodes={"n": node_infos[0]})
-    gangs = {"gang": a_gang(demands("a", 3))}
-    room = GangRoom(snapshot, map(FreeNode, node_infos), gangs, [], lambda: True)
+    gangs = {name: a_gang(pods) for name, pods in kinds.items()}
+    return GangRoom(snapshot, map(FreeNode, node_infos), gangs, [], limits)
+
+
+def test_no_plan_is_made_once_the_time_is_over() -> None:
+    room = limited_room(RoomLimits(are_plans_over=over), gang=demands("a", 3), fits=demands("b", 2))
     assert not room.has_room("gang")
+    assert (room.took_turn, room.without_turn) == (set(), {"gang"})
+    assert room.has_room("fits"), "what is free is still given"
+
+
+def test_a_gang_that_had_its_turn_lets_others_plan_first() -> None:
+    room = limited_room(
+        RoomLimits(are_plans_over=on_time, had_turn={"first"}),
+        first=demands("a", 3),
+        second=demands("b", 3),
+    )
+    assert not room.has_room("first")
+    assert room.has_room("second")
+    assert (room.took_turn, room.without_turn) == ({"second"}, set())
+
+
+def test_no_gang_is_counted_once_the_time_is_over() -> None:
+    room = limited_room(RoomLimits(is_over=over), gang=demands("a", 1))
+    assert not room.has_room("gang")
+    assert (room.took_turn, room.without_turn) == (set(), {"gang"})
+
+
+DIFFERENT = [
+    pod
+    for number in range(9)
+    for pod in demands(f"a{number}", 1, cpu=0.1, constraints=tolerating(str(number)))
+]
+
+
+def test_a_gang_of_many_kinds_whose_count_takes_all_the_time_had_its_turn() -> None:
+    times = iter([False, False, True])
+    room = limited_room(RoomLimits(is_over=lambda: next(times)), gang=DIFFERENT)
+    assert not room.has_room("gang")
+    assert (room.took_turn, room.without_turn) == ({"gang"}, set())
+    waits = limited_room(RoomLimits(had_turn={"gang"}), gang=DIFFERENT)
+    assert not waits.has_room("gang"), "and others are counted first"
+    assert limited_room(RoomLimits(), gang=DIFFERENT).has_room("gang")
+
+
+def test_pods_that_no_gate_held_are_not_counted_once_the_time_is_over() -> None:
+    node_infos = nodes(4)
+    snapshot = Snapshot(now=NOW, nodes={"n0": node_infos[0]})
+    times = iter([True, False])
+    limits: RoomLimits[str] = RoomLimits(is_over=lambda: next(times))
+    gangs = {"gang": a_gang(demands("a", 4))}
+    free = map(FreeNode, node_infos)
+    room = GangRoom(snapshot, free, gangs, [], limits, ungated=[demands("b", 4)])
+    assert room.has_room("gang")
 
 
 def test_a_reserved_gang_counts_as_released() -> None:
