@@ -6,7 +6,7 @@ log.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ class Write:
     """The uid of the precondition; empty: no precondition."""
     version: str
     state: Eviction | None
-    user: str = ""
+    user: str = field(default="", compare=False)
 
     @property
     def has_succeeded(self) -> bool:

@@ -14,6 +14,7 @@ from reprieve_testing.chaos.invariants import Outage
 from reprieve_testing.chaos.scripted_victims import utc_now
 
 from .call_faults import CallFaults
+from .insisting import insist
 from .outages import TAKING_UP
 from .plan import Fault, PlannedAction
 from .programs import REPLICAS, RobustnessPrograms
@@ -112,11 +113,11 @@ class FaultInjector:
 
     async def _delete_lease(self, _: float) -> None:
         async with self._locks["control-plane"]:
-            await self.namespace.delete_lease()
+            await insist(self.namespace.delete_lease)
 
     async def _steal_lease(self, seconds: float) -> None:
         async with self._locks["control-plane"]:
-            await self.namespace.steal_lease(for_seconds=max(1, round(seconds)))
+            await insist(self.namespace.steal_lease, max(1, round(seconds)))
         await asyncio.sleep(seconds)
 
     async def _kill_webhooks(self, seconds: float) -> None:

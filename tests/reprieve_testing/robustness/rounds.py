@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from reprieve_policy import keys
 from reprieve_policy.lifecycle import eviction, transitions
@@ -21,22 +20,21 @@ from reprieve_testing.chaos.scripted_victims import WorkloadServer, utc_now
 
 from . import promises
 from .faults import FaultInjector
+from .insisting import insist
 from .outages import merged, without_leader
 from .plan import PlannedAction, PlannedRound, Work
 from .promises import EventRecord, RoundHistory
 from .victims import SAVE_SECONDS, PlannedVictim, pod_of, preemptor_of, victims_of
 
 Json = Any
-T = TypeVar("T")
 
 _STANDSTILL_SECONDS = 180.0
 """Longer than any victim may take, with all outages of a round."""
-_PATIENCE_SECONDS = 90.0
 _PAUSE_SECONDS = 0.5
 _SYNC_SECONDS = 5.0
 _DRAIN_PAUSE_SECONDS = 1.0
 """`kubectl drain` waits five seconds."""
-_NOT_FOUND, _CONFLICT, _TOO_MANY = 404, 409, 429
+_NOT_FOUND = 404
 _SETTLE_SECONDS = 1.0
 """The audit log has an answer shortly after its effect can be seen."""
 
@@ -218,7 +216,7 @@ class RoundPlayer:
         until, uids = utc_now(), {victim.scripted.uid for victim in self._victims}
         outages = without_leader(self.faults.calls.renewals, self.faults.operator_windows, until)
         history = History(
-            victims=[self._expectation(victim, every, others) for victim in self._victims],
+            victims=[self._expectation(victim, every) for victim in self._victims],
             writes=ours,
             hints=[hint for hint in self.workloads.hints if hint.uid in uids],
             answers=[answer for answer in self.workloads.answers if answer.uid in uids],
@@ -243,38 +241,18 @@ class RoundPlayer:
         )
 
     def _expectation(
-        self,
-        victim: PlannedVictim,
-        every: Sequence[records.Write],
-        others: Sequence[records.Write],
+        self, victim: PlannedVictim, every: Sequence[records.Write]
     ) -> VictimExpectation:
         pod = f"{self.namespace.namespace}/{victim.name}"
-        marks = [
-            write.at
-            for write in every
-            if write.pod == pod and write.user.endswith(records.WEBHOOKS) and write.has_succeeded
-        ]
-        first_by_operator = min(
-            (
-                write.at
-                for write in every
-                if write.pod == pod
-                and write.is_deletion
-                and write.user.endswith(records.OPERATOR)
-                and write.has_succeeded
-            ),
-            default=datetime.max.replace(tzinfo=utc_now().tzinfo),
-        )
-        removed = [
-            write
-            for write in others
-            if write.pod == pod and write.has_succeeded and write.at < first_by_operator
-        ]
+        own = [write for write in every if write.pod == pod and write.has_succeeded]
+        marks = [write.at for write in own if write.user.endswith(records.WEBHOOKS)]
+        deletions = [write for write in own if write.is_deletion]
+        is_others = bool(deletions) and not deletions[0].user.endswith(records.OPERATOR)
         assert victim.begun_at is not None
         return victim.expectation(
             pod,
             marked_at=marks[0] if marks else victim.begun_at,
-            was_removed_by_others=bool(removed),
+            removed_at=deletions[0].done if is_others else None,
         )
 
     async def _annotations_of_owner(self, name: str) -> dict[str, str]:
@@ -300,19 +278,6 @@ class RoundPlayer:
         """Remove what is left of the round, so that the next one is not disturbed."""
         left = await insist(self.namespace.pods)
         await all_of(insist(self.namespace.force_delete, name) for name in left)
-
-
-async def insist(call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-    """Return the result of a call that may fail while the control plane is disturbed."""
-    give_up_at = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        try:
-            return await call(*arguments)
-        except ApiError as error:
-            is_passing = error.is_unreachable or error.status >= 500 or error.status == _TOO_MANY
-            if not is_passing or time.monotonic() > give_up_at:
-                raise
-        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 def _is_no_victim_any_more(pod: Json) -> bool:

@@ -60,9 +60,12 @@ class PlannedVictim:
         return self.action.habit == Habit.SAVES_SLOWLY
 
     def expectation(
-        self, pod: str, *, marked_at: datetime, was_removed_by_others: bool
+        self, pod: str, *, marked_at: datetime, removed_at: datetime | None
     ) -> VictimExpectation:
-        """Return what the pod may expect, from its mark on."""
+        """Return what the pod may expect, from its mark on.
+
+        `removed_at` is when another user than the operator deleted it, if one did.
+        """
         scripted = self.scripted
         longest = min(2 * scripted.seconds + edges.DEFERRAL, CEILING_SECONDS) + SLACK_SECONDS
         if self.gang or self.action.name == Work.PREEMPT:
@@ -76,8 +79,8 @@ class PlannedVictim:
             has_notice=scripted.has_hint,
             min_notice=timedelta(seconds=least),
             max_duration=timedelta(seconds=longest),
-            must_be_deleted=self.unmarked_at is None and not was_removed_by_others,
-            ended_at=self.unmarked_at,
+            must_be_deleted=self.unmarked_at is None and removed_at is None,
+            ended_at=min(filter(None, (self.unmarked_at, removed_at)), default=None),
         )
 
 

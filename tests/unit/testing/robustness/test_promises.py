@@ -99,6 +99,8 @@ class Planted:
 UNTOLD = {"hints": [], "writes": [write(40, "patch", ENDING), write(40.2, "delete")]}
 """It was deleted after it answered, so that only the missing hint is wrong."""
 
+LATE = [write(1, "patch", HINTED), write(90, "patch", ENDING), write(90.1, "delete")]
+
 CASES = {
     "a victim that saved and was deleted once": Planted(GOOD),
     "a victim that was cancelled and stays": Planted(STAYS),
@@ -110,19 +112,13 @@ CASES = {
         good(history={"writes": [*WRITES, write(21, "delete")]}), ["one_delete_each"]
     ),
     "deleted beyond the ceiling": Planted(
-        good(
-            history={
-                "writes": [write(1, "patch", HINTED), write(90, "patch", ENDING)]
-                + [write(90.1, "delete")]
-            }
-        ),
+        good(history={"writes": LATE}),
         ["every_victim_ends_in_time"],
     ),
     "beyond the ceiling because nobody led": Planted(
         good(
             history={
-                "writes": [write(1, "patch", HINTED), write(90, "patch", ENDING)]
-                + [write(90.1, "delete")],
+                "writes": LATE,
                 "outages": [Outage(after(2), after(40))],
             }
         )
