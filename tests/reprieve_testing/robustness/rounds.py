@@ -34,7 +34,7 @@ _PAUSE_SECONDS = 0.5
 _SYNC_SECONDS = 5.0
 _DRAIN_PAUSE_SECONDS = 1.0
 """`kubectl drain` waits five seconds."""
-_NOT_FOUND = 404
+_NOT_FOUND, _CONFLICT = 404, 409
 _SETTLE_SECONDS = 1.0
 """The audit log has an answer shortly after its effect can be seen."""
 
@@ -153,7 +153,12 @@ class RoundPlayer:
     async def _preempt(self, victims: Sequence[PlannedVictim]) -> None:
         name = f"{victims[0].name}-preemptor"
         pod, path = preemptor_of(victims[0], name), object_path("pods", self.namespace.namespace)
-        await insist(self.api.post, path, pod, dict)
+        try:
+            await insist(self.api.post, path, pod, dict)
+        except ApiError as error:
+            # An attempt whose answer was lost has created it.
+            if error.status != _CONFLICT:
+                raise
         self._preemptors.append(name)
 
     async def _let_save(self) -> None:
