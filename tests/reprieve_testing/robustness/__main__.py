@@ -20,7 +20,7 @@ from reprieve_testing.cluster.handle import ClusterHandle, new_cluster
 
 from . import report
 from .plan import PlannedAction, PlannedRound, RobustnessPlan, generate
-from .programs import RobustnessPrograms
+from .programs import install_reprieve
 from .run import RobustnessOutcome, play
 from .shrink import shrink
 
@@ -51,7 +51,7 @@ def _run(options: RobustnessOptions, progress: Progress) -> int:
     progress.say(f"seed {plan.seed}: {len(plan.rounds)} rounds, written to {folder}")
     with new_cluster(NAME, kwok_nodes=KWOK_NODES) as cluster:
         handle = ClusterHandle.of(cluster)
-        _install(handle, folder)
+        install_reprieve(handle)
         outcome = _play(handle, plan, folder, progress)
         _write(outcome, handle, folder)
         _say(report.render(outcome))
@@ -59,11 +59,6 @@ def _run(options: RobustnessOptions, progress: Progress) -> int:
         if outcome.failed_round is not None and options.shrink:
             _shrink(handle, outcome, options, progress)
     return 1 if failed else 0
-
-
-def _install(handle: ClusterHandle, folder: Path) -> None:
-    # The proxy is not needed for the manifests.
-    RobustnessPrograms(handle, None, folder).install()  # type: ignore[arg-type]
 
 
 def _play(

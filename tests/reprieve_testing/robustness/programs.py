@@ -28,6 +28,17 @@ _POLICY = {
 _SECRET = "reprieve-webhook-certs"
 
 
+def install_reprieve(handle: ClusterHandle) -> None:
+    """Install Reprieve, the policy of a run, and what preemptions need."""
+    install.install(handle.kubectl, install.DEMO, handle.cluster.port("webhooks"))
+    handle.set_policy(**_POLICY)
+    handle.client.apply(*priority_classes())
+    amount = {SLOT: str(VICTIMS_OF_A_PREEMPTOR)}
+    patch = {"status": {"capacity": amount, "allocatable": amount}}
+    for number in range(handle.cluster.settings.kwok_nodes):
+        handle.client.patch("node", f"kwok-{number}", patch, subresource="status")
+
+
 @dataclass
 class RobustnessPrograms:
     """Starts the programs, again and again."""
@@ -42,17 +53,6 @@ class RobustnessPrograms:
         cluster = self.handle.cluster
         self._installation = Installation.for_cluster(cluster, Nodes.LOCAL)
         self._kubeconfig = Path()
-
-    def install(self) -> None:
-        """Install Reprieve, the policy of a run, and what preemptions need."""
-        kubectl, port = self.handle.kubectl, self.handle.cluster.port("webhooks")
-        install.install(kubectl, install.DEMO, port)
-        self.handle.set_policy(**_POLICY)
-        self.handle.client.apply(*priority_classes())
-        amount = {SLOT: str(VICTIMS_OF_A_PREEMPTOR)}
-        patch = {"status": {"capacity": amount, "allocatable": amount}}
-        for number in range(self.handle.cluster.settings.kwok_nodes):
-            self.handle.client.patch("node", f"kwok-{number}", patch, subresource="status")
 
     def start(self) -> None:
         """Start all of them; return once the guard is asked and an operator leads."""
