@@ -18,6 +18,6 @@ def test_a_round_of_random_faults_breaks_no_promise(tmp_path: Path, say: Callabl
     with new_cluster(own_name("reprieve-robustness"), kwok_nodes=8) as cluster:
         handle = ClusterHandle.of(cluster)
         install_reprieve(handle)
-        outcome = asyncio.run(play(handle, plan.generate(1, 1), tmp_path, say))
+        outcome = asyncio.run(play(handle, plan.generate(1, 0.5), tmp_path, say))
     assert report.failures(outcome) == [], report.render(outcome)
     assert outcome.checks["victims"] > 0

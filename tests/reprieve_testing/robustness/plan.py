@@ -14,8 +14,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-ROUND_SECONDS = 60
-"""What a round takes on a quiet machine, with the wait for its last victim."""
+ROUND_SECONDS = 40
+"""What a round takes on average, with the wait for its last victim."""
 _MARKS_UNTIL, _FAULTS_UNTIL = 14.0, 18.0
 """Seconds of a round. What begins later would only meet victims that have ended."""
 _MARKS, _FAULTS = (5, 8), (3, 4)
