@@ -16,18 +16,14 @@ from reprieve_testing.chaos.scripted_victims import utc_now
 from .call_faults import CallFaults
 from .insisting import insist
 from .outages import TAKING_UP
-from .plan import Fault, PlannedAction
+from .plan import EXCUSES_NOTHING, Fault, PlannedAction
 from .programs import REPLICAS, RobustnessPrograms
 
 _STOPPED_SECONDS, _RUNNING_SECONDS = 0.5, 0.25
 """How etcd's process is stopped and continued while it is slow."""
 _CALLS = (Fault.TOO_MANY_REQUESTS, Fault.SERVER_ERRORS, Fault.LOST_ANSWERS, Fault.SLOW_CALLS)
-_UNDISTURBED = {Fault.STEP_CLOCK, Fault.CUT_WATCHES, Fault.ROTATE_CERTIFICATE, Fault.SLOW_CALLS}
-"""Faults that excuse nothing: all promises hold while they last."""
 _OF_THE_GUARD = {Fault.KILL_WEBHOOKS, Fault.STOP_WEBHOOKS, Fault.ROTATE_CA}
 _OF_BOTH = {Fault.KILL_APISERVER, Fault.KILL_ETCD, Fault.SLOW_ETCD}
-_HARMLESS = {Fault.KILL_STANDBY, Fault.KILL_SCHEDULER}
-"""They keep nobody from acting who acts for a victim."""
 
 
 @dataclass
@@ -76,7 +72,7 @@ class FaultInjector:
         self._excuse(fault, since)
 
     def _excuse(self, fault: Fault, since: datetime) -> None:
-        if fault in _UNDISTURBED | _HARMLESS:
+        if fault in EXCUSES_NOTHING:
             return
         until = utc_now()
         if fault in _OF_THE_GUARD | _OF_BOTH:

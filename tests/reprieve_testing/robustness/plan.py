@@ -57,6 +57,22 @@ class Fault(StrEnum):
     SLOW_CALLS = "slow-calls"
 
 
+EXCUSES_NOTHING = frozenset(
+    (
+        Fault.KILL_STANDBY,
+        Fault.STEP_CLOCK,
+        Fault.ROTATE_CERTIFICATE,
+        Fault.KILL_SCHEDULER,
+        Fault.CUT_WATCHES,
+        Fault.HOLD_WATCHES,
+        Fault.SLOW_CALLS,
+    )
+)
+"""All promises hold while these last; the others may keep an operator or the guard from acting."""
+_STRICT_EVERY = 3
+"""Of so many rounds one has only faults that excuse nothing."""
+
+
 class Habit(StrEnum):
     """How a workload answers."""
 
@@ -137,11 +153,17 @@ def generate(seed: int, minutes: float) -> RobustnessPlan:
     """Return the plan of a seed. Each fault comes once before any comes again."""
     random = Random(seed)
     faults, works = _dealt(list(Fault), random), _dealt(list(Work), random)
+    strict = _dealt(sorted(EXCUSES_NOTHING), random)
     count = max(1, round(minutes * 60 / ROUND_SECONDS))
     return RobustnessPlan(
         seed,
         minutes,
-        [PlannedRound(number, _round(random, faults, works)) for number in range(count)],
+        [
+            PlannedRound(
+                number, _round(random, strict if number % _STRICT_EVERY == 2 else faults, works)
+            )
+            for number in range(count)
+        ],
     )
 
 

@@ -74,7 +74,8 @@ def _summary(outcome: RobustnessOutcome) -> str:
         f"seed {plan.seed}, {plan.minutes:g} minutes: "
         f"{outcome.played} of {len(plan.rounds)} rounds in {outcome.seconds:.0f} s, "
         f"{checks['victims']} victims, {outcome.calls} calls of the operator, "
-        f"{checks['rounds']} times {NUMBER_OF_CHECKS} promises checked"
+        f"{checks['rounds']} times {NUMBER_OF_CHECKS} promises checked; "
+        f"without a leader, or with disturbed calls: {outcome.outage_seconds:.0f} s"
     )
 
 

@@ -11,13 +11,14 @@ from random import Random
 
 from reprieve_testing.chaos.chaos_namespace import ChaosNamespace
 from reprieve_testing.chaos.proxy import ApiProxy
-from reprieve_testing.chaos.scripted_victims import WorkloadServer
+from reprieve_testing.chaos.scripted_victims import WorkloadServer, utc_now
 from reprieve_testing.cluster.connection import connected
 from reprieve_testing.cluster.handle import ClusterHandle
 
 from . import resources
 from .call_faults import CallFaults
 from .faults import FaultInjector
+from .outages import without_leader
 from .plan import Fault, PlannedRound, RobustnessPlan
 from .programs import RobustnessPrograms
 from .resources import ResourceSample
@@ -43,6 +44,8 @@ class RobustnessOutcome:
     checks: Counter[str] = field(default_factory=Counter)
     samples: list[ResourceSample] = field(default_factory=list)
     calls: int = 0
+    outage_seconds: float = 0.0
+    """How long no operator could be held to its promises in time."""
 
     def never_injected(self) -> list[str]:
         """Return the planned faults that never took effect: what they would show was not seen."""
@@ -87,6 +90,8 @@ async def play(
                 # In a thread, because the proxy answers meanwhile.
                 await asyncio.to_thread(handle.stop_programs)
             outcome.seconds = time.monotonic() - began
+            outages = without_leader(calls.renewals, faults.operator_windows, utc_now())
+            outcome.outage_seconds = sum((one.until - one.since).total_seconds() for one in outages)
             outcome.injected, outcome.hits = faults.injected, calls.hits
             outcome.worked, outcome.checks = player.worked, player.checks
             outcome.calls = calls.calls

@@ -29,6 +29,12 @@ def test_each_round_has_work_and_faults_in_order(seed: int):
         assert 0 <= moments[0] <= moments[-1] < plan.ROUND_SECONDS
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_third_round_has_only_faults_that_excuse_nothing(seed: int):
+    for one in plan.generate(seed, 10).rounds[2::3]:
+        assert {action.name for action in one.actions if action.is_fault} <= plan.EXCUSES_NOTHING
+
+
 def test_all_habits_are_met_in_an_hour_and_only_those_that_save_are_cancelled():
     actions = [action for _, action in plan.generate(1, 60).pairs() if not action.is_fault]
     assert {action.habit for action in actions} == set(Habit)
