@@ -14,6 +14,7 @@ from bench.figures import aligned
 LEAST_TOLERANCE = 0.15
 """Of a count: the Lease is renewed during a turn, however few its victims are."""
 _OF_COUNTS, _OF_RATIOS = 0.05, 0.35
+_ROUNDING = 1e-9
 CPU = "CPU"
 """Figures of processor time begin so. They vary with the caches of the machine."""
 
@@ -40,10 +41,11 @@ class GateRow:
             return "new: not checked in"
         if self.measured is None:
             return "not measured any more"
+        most = self.known["tolerance"] + _ROUNDING
         difference = self.measured - self.known["value"]
-        if difference > self.known["tolerance"]:
+        if difference > most:
             return "GREW"
-        return "fell" if -difference > self.known["tolerance"] else "ok"
+        return "fell" if -difference > most else "ok"
 
     @property
     def is_failure(self) -> bool:
