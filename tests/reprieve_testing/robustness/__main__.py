@@ -52,12 +52,16 @@ def _run(options: RobustnessOptions, progress: Progress) -> int:
     with new_cluster(NAME, kwok_nodes=KWOK_NODES) as cluster:
         handle = ClusterHandle.of(cluster)
         install_reprieve(handle)
-        outcome = _play(handle, plan, folder, progress)
-        _write(outcome, handle, folder)
-        _say(report.render(outcome))
-        failed = report.failures(outcome)
-        if outcome.failed_round is not None and options.shrink:
-            _shrink(handle, outcome, options, progress)
+        try:
+            outcome = _play(handle, plan, folder, progress)
+            _write(outcome, folder)
+            _say(report.render(outcome))
+            failed = report.failures(outcome)
+            _keep_logs(handle, folder)
+            if outcome.failed_round is not None and options.shrink:
+                _shrink(handle, outcome, options, progress)
+        finally:
+            _keep_logs(handle, folder)
     return 1 if failed else 0
 
 
@@ -94,14 +98,18 @@ def _shrink(
     _say(report.replayed(left, found.attempts + 1))
 
 
-def _write(outcome: RobustnessOutcome, handle: ClusterHandle, folder: Path) -> None:
-    """Keep what explains the run: the audit log, the programs' logs, the samples, the verdict."""
+def _keep_logs(handle: ClusterHandle, folder: Path) -> None:
+    """Keep the audit log and our programs' logs, which go with the cluster."""
     log = handle.cluster.audit_log
     for file in [*log.parent.glob(f"{log.stem}-*{log.suffix}"), log]:
         shutil.copy(file, folder / file.name)
     logs = handle.cluster.home / "logs"
     for file in logs.glob("reprieve-*.log"):
         shutil.copy(file, folder / file.name)
+
+
+def _write(outcome: RobustnessOutcome, folder: Path) -> None:
+    """Write the samples, the report and the verdict."""
     rows = (
         f"{one.program},{one.pid},{one.seconds:.0f},{one.rss_mib:.1f},{one.descriptors}"
         for one in outcome.samples

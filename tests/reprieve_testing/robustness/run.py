@@ -72,15 +72,17 @@ async def play(
             player = RoundPlayer(
                 api, namespace, workloads, faults, cluster.audit_log, cluster.settings.kwok_nodes
             )
-            await asyncio.to_thread(programs.start)
-            while not calls.leader:  # noqa: ASYNC110 - it waits for the cluster
-                await asyncio.sleep(0.1)
-            beside = [
-                asyncio.create_task(_sample(programs, outcome.samples)),
-                asyncio.create_task(_report(plan, player, say)),
-            ]
             began = time.monotonic()
+            beside: list[asyncio.Task[None]] = []
             try:
+                await asyncio.to_thread(programs.start)
+                while not calls.leader:  # noqa: ASYNC110 - it waits for the cluster
+                    await asyncio.sleep(0.1)
+                began = time.monotonic()
+                beside = [
+                    asyncio.create_task(_sample(programs, outcome.samples)),
+                    asyncio.create_task(_report(plan, player, say)),
+                ]
                 await _rounds(plan, player, outcome)
             finally:
                 for task in beside:
