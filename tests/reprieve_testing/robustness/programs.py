@@ -25,6 +25,8 @@ _POLICY = {
     "gracePeriodCap": "3s",
     "nearCompletion": "0s",
 }
+_GUARDED_SECONDS = 180.0
+"""A review must be answered within three seconds, which a starved program manages only later."""
 _SECRET = "reprieve-webhook-certs"
 
 
@@ -90,7 +92,8 @@ class RobustnessPrograms:
 
     def wait_guarded(self) -> None:
         """Return once the API server calls the webhooks."""
-        wait_for("the API server calls the webhooks", self._installation.is_guarded)
+        what = "the API server calls the webhooks"
+        wait_for(what, self._installation.is_guarded, _GUARDED_SECONDS)
 
     def step_clock(self, name: str, seconds: float) -> None:
         """Step the clock of one replica."""
