@@ -78,6 +78,10 @@ test-differential: setup binaries upstream ## the same scenarios through upstrea
 test-chaos: setup binaries ## kill -9 of all parts at every write of a victim's life, and worse (TIMES=20, ONLY=lease)
 	@$(BIN)/pytest tests/chaos $(if $(ONLY),-k "$(ONLY)")
 
+.PHONY: test-robustness
+test-robustness: setup binaries ## random work and random faults for an hour, and a checker of the history (MINUTES=60 SEED=7 SHRINK=10, PLAN=file)
+	@$(BIN)/python -m reprieve_testing.robustness --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED)) $(if $(SHRINK),--shrink $(SHRINK)) $(if $(PLAN),--plan $(PLAN)) $(ARGS)
+
 .PHONY: test-gate
 test-gate: setup binaries ## twenty gangs that start from cold, fifty times, and again with the operator killed at random (ROUNDS=50)
 	@GATE_ROUNDS=$(or $(ROUNDS),50) $(BIN)/pytest tests/cluster/gangs/test_gate_room.py
@@ -113,6 +117,10 @@ bench-admission: setup binaries ## what the webhooks and the CEL overlay add to 
 .PHONY: bench-victims
 bench-victims: setup binaries ## a thousand victims at once among 50,000 pods, beside a minimal program (VICTIMS=1000,10000 PODS=50000 NODES=1000)
 	@$(BIN)/python -m bench.victims $(if $(VICTIMS),--victims $(VICTIMS)) $(if $(PODS),--pods $(PODS)) $(if $(NODES),--nodes $(NODES)) $(ARGS)
+
+.PHONY: bench-gate
+bench-gate: setup binaries ## fail where a victim or a created pod costs more calls or processor time than checked in (UPDATE=1)
+	@$(BIN)/python -m bench.gate $(if $(UPDATE),--update) $(ARGS)
 
 .PHONY: bench-preemption
 bench-preemption: setup binaries ## traces of jobs against each way to preempt; continues where it was stopped (TRACE=synthetic|philly|openb JOBS=2000 NODES=200 SEEDS=1,2 CONTENDERS=stock,upstream,guard,extender,no-notice,policy-only)

@@ -1,14 +1,14 @@
 """The operator's clock is stepped by an hour, either way, while victims wait.
 
-No victim is deleted early, and none stays too long. The step changes `time.time` of the real
-program's process: every module in it reads the time from there. The clocks of the API server and of
-the workloads, by which the promises are checked, are not stepped.
+No victim is deleted early, and none stays too long. The clocks of the API server and of the
+workloads, by which the promises are checked, are not stepped.
 """
 
 from pathlib import Path
 
 import pytest
 
+from reprieve_testing.chaos import stepped_clock
 from reprieve_testing.chaos.chaos_namespace import until
 from reprieve_testing.chaos.chaos_runner import ChaosRunner
 from reprieve_testing.chaos.edges import SAVING
@@ -19,10 +19,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 HOUR = 3600
 VICTIMS = 24
-STEPPED = (
-    "import pathlib, time; real = time.time; file = pathlib.Path({file!r}); "
-    "time.time = lambda: real() + float(file.read_text())"
-)
 
 
 class Stepped:
@@ -33,11 +29,11 @@ class Stepped:
         self.step(0)
 
     def step(self, seconds: int) -> None:
-        self._file.write_text(str(seconds))
+        stepped_clock.step(self._file, seconds)
 
     def __call__(self, **settings: object) -> Program:
-        prelude = STEPPED.format(file=str(self._file))
         usual = {"kubeconfig": self._kubeconfig, "identity": "stepped"}
+        prelude = stepped_clock.prelude(self._file)
         program = self._cluster.prepare_operator(prelude, **usual | settings)
         program.release()
         return program

@@ -67,8 +67,8 @@ def no_delete_before_acknowledgement_or_deadline(history: History) -> Iterator[s
 
     The operator itself sets the deadline, so the time that the victim requested is checked as well.
     """
-    done, hints_by_uid = _first_done(history.answers), _by_uid(history.hints)
-    writes = _by_uid(history.writes)
+    done, hints_by_uid = first_done(history.answers), by_uid(history.hints)
+    writes = by_uid(history.writes)
     for victim in history.victims:
         if not victim.has_notice:
             continue
@@ -76,7 +76,7 @@ def no_delete_before_acknowledgement_or_deadline(history: History) -> Iterator[s
             lambda write: write.is_deletion and write.has_succeeded, writes[victim.uid]
         ):
             acknowledged = done.get(victim.uid)
-            deadline = _deadline(writes[victim.uid], hints_by_uid[victim.uid], write.at)
+            deadline = latest_deadline(writes[victim.uid], hints_by_uid[victim.uid], write.at)
             if acknowledged is not None and acknowledged <= write.at:
                 continue
             if deadline is None:
@@ -118,13 +118,13 @@ def no_hint_twice_for_one_attempt(history: History) -> Iterator[str]:
 
 def every_victim_ends_in_time(history: History) -> Iterator[str]:
     """No victim takes longer than its longest time and the time of outages."""
-    writes, unanswered = _by_uid(history.writes), _unanswered_deletions(history)
+    writes, unanswered = by_uid(history.writes), _unanswered_deletions(history)
     for victim in history.victims:
         ended_at = _ended_at(victim, writes[victim.uid]) or unanswered.get(victim.pod)
         if ended_at is None:
             yield f"{victim.pod}: has not ended"
             continue
-        allowed = victim.max_duration + _outage(history.outages, victim.marked_at, ended_at)
+        allowed = victim.max_duration + outage_within(history.outages, victim.marked_at, ended_at)
         if ended_at - victim.marked_at > allowed:
             took = (ended_at - victim.marked_at).total_seconds()
             most = allowed.total_seconds()
@@ -133,7 +133,7 @@ def every_victim_ends_in_time(history: History) -> Iterator[str]:
 
 def no_write_to_former_victims(history: History) -> Iterator[str]:
     """No pod is written to or hinted that lost its mark, or disappeared, before its first state."""
-    hints_by_uid, writes = _by_uid(history.hints), _by_uid(history.writes)
+    hints_by_uid, writes = by_uid(history.hints), by_uid(history.writes)
     for victim in history.victims:
         if victim.may_be_touched:
             continue
@@ -158,7 +158,7 @@ def every_write_names_its_pod(history: History) -> Iterator[str]:
 
 def every_phase_follows_from_the_one_before(history: History) -> Iterator[str]:
     """Each written phase follows from the one before, by the table."""
-    for uid, writes in _by_uid(history.writes).items():
+    for uid, writes in by_uid(history.writes).items():
         before: tuple[str, Phase] | None = None
         for state in (
             write.state for write in writes if write.has_succeeded and write.state is not None
@@ -193,14 +193,14 @@ def broken_promises(history: History) -> list[str]:
     return [f"{promise.__name__}: {sentence}" for promise in ALL for sentence in promise(history)]
 
 
-def _by_uid(records: Iterable[Any]) -> Mapping[str, list[Any]]:
+def by_uid(records: Iterable[Any]) -> Mapping[str, list[Any]]:
     found: dict[str, list[Any]] = defaultdict(list)
     for record in records:
         found[record.uid].append(record)
     return found
 
 
-def _first_done(answers: Iterable[WorkloadAnswer]) -> Mapping[str, datetime]:
+def first_done(answers: Iterable[WorkloadAnswer]) -> Mapping[str, datetime]:
     found: dict[str, datetime] = {}
     for answer in answers:
         if answer.state in _LAST_ANSWERS:
@@ -208,7 +208,9 @@ def _first_done(answers: Iterable[WorkloadAnswer]) -> Mapping[str, datetime]:
     return found
 
 
-def _deadline(writes: Iterable[Write], hints: Iterable[Hint], before: datetime) -> datetime | None:
+def latest_deadline(
+    writes: Iterable[Write], hints: Iterable[Hint], before: datetime
+) -> datetime | None:
     """Return the latest deadline of the workload itself that was written or sent before a moment.
 
     A settled victim waits for its gang, until another deadline, which is not its own. While a call
@@ -249,7 +251,7 @@ def _is_end(write: Write) -> bool:
     )
 
 
-def _outage(outages: Iterable[Outage], since: datetime, until: datetime) -> timedelta:
+def outage_within(outages: Iterable[Outage], since: datetime, until: datetime) -> timedelta:
     """Return how long of a period was an outage; outages do not overlap."""
     return sum(
         (max(min(until, one.until) - max(since, one.since), _NO_TIME) for one in outages), _NO_TIME

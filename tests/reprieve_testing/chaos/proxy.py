@@ -34,6 +34,14 @@ class Dropped(Exception):  # noqa: N818 - an instruction, not an error
     """Raised by a hook: the caller gets no answer, and a call that was not forwarded never is."""
 
 
+class Refused(Exception):  # noqa: N818 - an instruction, not an error
+    """Raised by a hook before a call: the caller gets this status; the call is not forwarded."""
+
+    def __init__(self, status: int, retry_after_seconds: int | None = None) -> None:
+        super().__init__(status)
+        self.status, self.retry_after_seconds = status, retry_after_seconds
+
+
 @dataclass(frozen=True, slots=True)
 class ProxiedCall:
     """One call of the operator."""
@@ -133,6 +141,8 @@ class ApiProxy:
             await self.after(call, answer)
         except Dropped:
             return self._hang_up(request)
+        except Refused as refusal:
+            return _refusal(refusal)
         except aiohttp.ClientError:
             return self._hang_up(request)
         return web.Response(status=answer.status, headers=headers, body=answer.document)
@@ -181,6 +191,21 @@ class ApiProxy:
         if request.transport is not None:
             request.transport.abort()
         return web.Response(status=502)
+
+
+def _refusal(refusal: Refused) -> web.Response:
+    """Return an answer as the API server gives it, or a proxy before it."""
+    after = refusal.retry_after_seconds
+    document = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": "refused by the proxy of a test",
+        "code": refusal.status,
+    }
+    headers = {} if after is None else {"Retry-After": str(after)}
+    return web.json_response(document, status=refusal.status, headers=headers)
 
 
 def _headers(upstream: aiohttp.ClientResponse) -> dict[str, str]:

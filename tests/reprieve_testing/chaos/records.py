@@ -6,7 +6,7 @@ log.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from reprieve_policy.lifecycle.eviction import Eviction
 
 Json = Any
 
-_OPERATOR = ":reprieve-operator"
+OPERATOR, WEBHOOKS = ":reprieve-operator", ":reprieve-webhooks"
+"""The ends of the names of our programs' users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class Write:
     """The uid of the precondition; empty: no precondition."""
     version: str
     state: Eviction | None
+    user: str = field(default="", compare=False)
 
     @property
     def has_succeeded(self) -> bool:
@@ -73,20 +75,27 @@ class WorkloadAnswer:
     state: str
 
 
-def read_writes(log: Path, namespace: str) -> list[Write]:
-    """Return the operator's writes to pods, oldest first; rotated log files are included."""
+def read_writes(log: Path, namespace: str, user: str = OPERATOR) -> list[Write]:
+    """Return the writes to pods of users whose name ends so, oldest first.
+
+    Rotated log files are included. Only the operator's writes have a body.
+    """
     files = [*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log]
     # Each write has two entries: received and answered. The second replaces the first.
-    entries = {entry["auditID"]: entry for file in files for entry in _entries(file, namespace)}
+    entries = {
+        entry["auditID"]: entry for file in files for entry in _entries(file, namespace, user)
+    }
     return sorted(map(write_of, entries.values()), key=lambda write: write.at)
 
 
-def _entries(file: Path, namespace: str) -> Iterator[Json]:
-    needles = (_OPERATOR.encode(), namespace.encode())
+def _entries(file: Path, namespace: str, user: str) -> Iterator[Json]:
+    needles = (user.encode(), namespace.encode())
     with file.open("rb") as lines:
         # Most lines are about other things, and need not be decoded.
         entries = (_decoded(line) for line in lines if all(needle in line for needle in needles))
-        yield from (entry for entry in entries if entry is not None and _is_write(entry, namespace))
+        yield from (
+            entry for entry in entries if entry is not None and _is_write(entry, namespace, user)
+        )
 
 
 def write_of(entry: Json) -> Write:
@@ -99,11 +108,12 @@ def write_of(entry: Json) -> Write:
         done=moment(entry["stageTimestamp"]),
         verb=entry["verb"],
         subresource=reference.get("subresource", ""),
-        pod=f"{reference['namespace']}/{reference['name']}",
+        pod=f"{reference['namespace']}/{reference.get('name', '')}",
         status=entry.get("responseStatus", {}).get("code", 0),
         uid=metadata.get("uid") or _precondition(body),
         version=metadata.get("resourceVersion", ""),
         state=None if text is None else eviction.parse(text),
+        user=entry["user"]["username"],
     )
 
 
@@ -121,10 +131,10 @@ def _decoded(line: bytes) -> Json | None:
         return None  # An API server that was killed leaves half a line.
 
 
-def _is_write(entry: Mapping[str, Json], namespace: str) -> bool:
-    """True for a write of the operator to a pod of this namespace."""
-    user, about = str(entry["user"]["username"]), entry["objectRef"]
-    return user.endswith(_OPERATOR) and (about["resource"], about.get("namespace")) == (
+def _is_write(entry: Mapping[str, Json], namespace: str, user: str) -> bool:
+    """True for a write of these users to a pod of this namespace."""
+    name, about = str(entry["user"]["username"]), entry["objectRef"]
+    return name.endswith(user) and (about["resource"], about.get("namespace")) == (
         "pods",
         namespace,
     )

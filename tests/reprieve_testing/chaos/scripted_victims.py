@@ -298,9 +298,13 @@ class WorkloadServer:
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()
 
+    @property
+    def port(self) -> int:
+        return int(self._runner.addresses[0][1])
+
     def hint(self, name: str) -> str:
         """Return the annotation of a pod of this name."""
-        return f"http://:{self._runner.addresses[0][1]}/{name}"
+        return f"http://:{self.port}/{name}"
 
     async def is_cancelled(self, victim: ScriptedVictim) -> bool:
         """True if a workload was notified that its pod stays after all."""
