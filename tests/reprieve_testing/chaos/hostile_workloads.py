@@ -28,21 +28,21 @@ async def _stream(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None
     writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     while True:
         writer.write(b"%x\r\n%s\r\n" % (len(_CHUNK), _CHUNK))
-        await writer.drain()
+        await _drain(writer)
 
 
 async def _announce(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Announce a response without end."""
     while True:
         writer.write(b"HTTP/1.1 102 Processing\r\n\r\n" * 2500)
-        await writer.drain()
+        await _drain(writer)
 
 
 async def _giant(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % _GIB)
     for _chunk in range(_GIB // len(_CHUNK)):
         writer.write(_CHUNK)
-        await writer.drain()
+        await _drain(writer)
 
 
 async def _lie(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -55,6 +55,12 @@ async def _defer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
 
 async def _babble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     _say(writer, b"[" * 16_000)
+
+
+async def _drain(writer: asyncio.StreamWriter) -> None:
+    """Drain, and let other tasks run: `drain` alone does not pause while the caller keeps up."""
+    await writer.drain()
+    await asyncio.sleep(0)
 
 
 def _say(writer: asyncio.StreamWriter, body: bytes) -> None:
@@ -96,6 +102,7 @@ class HostileWorkloads:
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._start_answer, "0.0.0.0", 0)
+        self._port = int(self._server.sockets[0].getsockname()[1])
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -109,10 +116,6 @@ class HostileWorkloads:
     def hint(self, behaviour: str) -> str:
         """Return the annotation of a pod with this behaviour of its workload."""
         return f"http://:{self._port}/{behaviour}"
-
-    @property
-    def _port(self) -> int:
-        return int(self._server.sockets[0].getsockname()[1])
 
     def _start_answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._answer(reader, writer))
