@@ -79,6 +79,15 @@ def placed_by_gang(gated: Gated) -> Counter[str]:
     )
 
 
+def never_held(gated: Gated) -> list[str]:
+    """Return the pods on nodes that the webhook did not hold: removing a gate is a generation."""
+    return [
+        pod["metadata"]["name"]
+        for pod in gated.pods()
+        if pod["spec"].get("nodeName") and pod["metadata"]["generation"] == 1
+    ]
+
+
 def run_all(gated: Gated, names: set[str], disturb: Callable[[], None]) -> None:
     """Wait until every gang has run, and end each as soon as it does."""
     ended: set[str] = set()
@@ -87,7 +96,7 @@ def run_all(gated: Gated, names: set[str], disturb: Callable[[], None]) -> None:
         assert time.monotonic() < deadline, f"these never ran: {sorted(names - ended)}"
         placed = placed_by_gang(gated)
         half = {name: count for name, count in placed.items() if count < SIZE and name not in ended}
-        assert len(half) <= 1, f"half placed at one moment: {half}"
+        assert len(half) <= 1, f"half placed at one moment: {half}; never held: {never_held(gated)}"
         for name in names - ended:
             if placed[name] == SIZE:
                 gated.cluster.kubectl.read(
