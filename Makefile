@@ -11,7 +11,7 @@ export PYTHONPATH := hack:tests
 # Tests start our programs hundreds of times. Without bytecode on disk, each start compiles all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 # Cluster tests wait more than they compute, so there are more workers than processors. Each has a cluster of its own.
-WORKERS ?= $(shell expr $$(nproc) + 1)
+WORKERS ?= $(shell expr 2 '*' $$(nproc))
 SIDE_BY_SIDE := --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 QUICK := -m 'not slow'
 # Integration tests wait for about as long as they compute: for time-outs, retries and programs that start.
@@ -49,7 +49,7 @@ demo-down: setup ## remove what `make demo` left running
 	@$(BIN)/python -m mainjob --down
 
 .PHONY: test
-test: setup binaries check ## every check, and every test that is not slow (about a quarter of an hour; WORKERS=3)
+test: setup binaries check ## every check, and every test that is not slow (about a quarter of an hour; WORKERS=4)
 	@$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) --cov --cov-report=term-missing:skip-covered tests
 
 .PHONY: test-all
@@ -92,7 +92,7 @@ test-robustness: setup binaries ## random work and random faults for an hour, an
 
 .PHONY: test-gate
 test-gate: setup binaries ## twenty gangs that start from cold, fifty times, and again with the operator killed at random (ROUNDS=50)
-	@GATE_ROUNDS=$(or $(ROUNDS),50) $(BIN)/pytest tests/cluster/gangs/test_gate_room.py
+	@GATE_ROUNDS=$(or $(ROUNDS),50) $(BIN)/pytest --numprocesses=2 --dist=load tests/cluster/gangs/test_gate_room.py
 
 .PHONY: test-gangs
 test-gangs: setup binaries ## a hundred preemptions of gangs by gangs on the stock scheduler, with guard and extender (ROUNDS=100)
