@@ -10,12 +10,11 @@ BIN := $(VENV)/bin
 export PYTHONPATH := hack:tests
 # Tests start our programs hundreds of times. Without bytecode on disk, each start compiles all modules anew.
 export PYTHONDONTWRITEBYTECODE :=
-# Cluster tests wait more than they compute, so there are more workers than processors. Each has a cluster of its own.
+# Tests wait for about as long as they compute: for clusters, time-outs, retries and programs that start. Each worker of
+# the cluster tests has a cluster of its own.
 WORKERS ?= $(shell expr 2 '*' $$(nproc))
 SIDE_BY_SIDE := --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 QUICK := -m 'not slow'
-# Integration tests wait for about as long as they compute: for time-outs, retries and programs that start.
-FAST_WORKERS ?= $(shell expr 2 '*' $$(nproc))
 
 .PHONY: help
 help: ## list all targets
@@ -60,7 +59,7 @@ test-all: test upstream ## `make test`, and the slow proofs: chaos, gangs, the c
 
 .PHONY: test-fast
 test-fast: setup ## the tests that need no cluster: unit, contract, integration (under a minute)
-	@$(BIN)/pytest --numprocesses=$(FAST_WORKERS) --dist=loadfile --no-loadscope-reorder $(QUICK) tests/unit tests/contract tests/integration
+	@$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) tests/unit tests/contract tests/integration
 
 .PHONY: test-cluster
 test-cluster: setup binaries ## the cluster tests of `make test`: on a real control plane and, where it can run, a real node

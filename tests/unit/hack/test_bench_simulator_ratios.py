@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from bench.preemption import trace
 from bench.preemption.simulator import contenders, figures, published
 from bench.preemption.simulator.contenders import Contender
@@ -20,6 +22,7 @@ def wasted(generate: Any, contender: Contender, *, jobs: int, nodes: int, seeds:
     )
 
 
+@pytest.mark.slow
 def test_the_redesign_wastes_about_half_of_what_stock_wastes_on_the_synthetic_trace() -> None:
     at = {"jobs": 400, "nodes": 40, "seeds": 8}
     stock = wasted(trace.generate, contenders.STOCK, **at)
