@@ -45,6 +45,8 @@ class CountedGang:
     """When the members may be listed again after a list that failed."""
     members: Mapping[str, bool] = field(default_factory=dict)
     """All its members at the last list, by uid: whether each is on a node."""
+    has_run: bool = False
+    """All that it needs were on nodes."""
     reported: set[str] = field(default_factory=set)
     """The Events that were written since it began to wait."""
 
@@ -55,7 +57,7 @@ class CountedGang:
 
     def forget_members(self) -> None:
         """Forget the last list: its pods are replaced, and would count as a gang that runs."""
-        self.members = {}
+        self.members, self.has_run = {}, False
         self.count_again()
 
     def count_again(self) -> None:
@@ -129,13 +131,16 @@ class GangCounts:
         # Labelled pods may be in the last list, too, if the watch was behind: count none twice.
         labelled = {pod.member.uid for pod in pods}
         others = [on_node for uid, on_node in counted.members.items() if uid not in labelled]
-        return GatedGang(
+        gang = GatedGang(
             members=[pod.member for pod in pods],
             others=len(others),
             others_bound=sum(others),
+            has_run=counted.has_run,
             group_minimum=requirements.minimum,
             timeout_seconds=timeout_seconds,
         )
+        counted.has_run |= 0 < gang.minimum <= gang.bound
+        return gang
 
     def _must_count(self, counted: CountedGang, gang: GatedGang) -> bool:
         if gang.count - gang.others >= gang.minimum:
