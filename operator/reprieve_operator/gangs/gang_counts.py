@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reprieve_operator.clock import Clock
-from reprieve_policy.gangs.gate_steps import GatedGang
+from reprieve_policy.gangs.gate_steps import GatedGang, GateMember
 from reprieve_policy.gangs.start_requirements import StartRequirements
 from reprieve_runtime.client.api import Api, ApiError
 
@@ -25,6 +25,8 @@ _SETTLE_SECONDS = 1.0
 """Time for a new gang to become complete, before its other members are listed."""
 _MAX_COUNT_AGE_SECONDS = 1.0
 """An older count of members is repeated before it makes a gang complete."""
+_REPLACE_SECONDS = 60.0
+"""How long a pod of a gang that is held back is tried, if the API server refuses to change it."""
 _NEVER = float("-inf")
 _MAX_CONCURRENT_LISTS = 4
 MAX_COUNTS_PER_NAMESPACE = 4
@@ -47,6 +49,10 @@ class CountedGang:
     """All its members at the last list, by uid: whether each is on a node."""
     has_run: bool = False
     """All that it needs were on nodes."""
+    unreplaced: frozenset[str] = frozenset()
+    """Uids of pods that could not be replaced yet, of a gang that is held back."""
+    unreplaced_until: float = _NEVER
+    """Until when that is tried again."""
     reported: set[str] = field(default_factory=set)
     """The Events that were written since it began to wait."""
 
@@ -59,6 +65,22 @@ class CountedGang:
         """Forget the last list: its pods are replaced, and would count as a gang that runs."""
         self.members, self.has_run = {}, False
         self.count_again()
+
+    def note_unreplaced(self, uids: frozenset[str], now: float) -> None:
+        """Have the pods replaced in a later pass.
+
+        Without this, the rest of a gang would be taken for one that is released by half, once those
+        of its pods are deleted that are not placed.
+        """
+        if not self.unreplaced or now >= self.unreplaced_until:
+            self.unreplaced_until = now + _REPLACE_SECONDS
+        self.unreplaced = uids
+
+    def still_to_replace(self, gang: GatedGang, now: float) -> Sequence[GateMember]:
+        """Return the pods that could not be replaced when the gang was held back."""
+        if now >= self.unreplaced_until:
+            return ()
+        return [pod for pod in gang.released if pod.uid in self.unreplaced]
 
     def count_again(self) -> None:
         """Have the members listed without delay."""
