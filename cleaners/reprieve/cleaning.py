@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,6 +23,8 @@ Cleaner = Callable[..., Any]
 """A function, or a coroutine, that takes kopf's keyword arguments, `eviction` and `turn`."""
 RawBody = Any
 
+_THREADS = 32
+"""Calls at a time of a cleaner that is no coroutine."""
 _CONFLICT_SECONDS = 1.0
 """After a removal that met a newer version of the pod, if no event shows that version."""
 
@@ -61,6 +65,7 @@ class CleaningTasks:
         self._retry_seconds = retry_seconds
         self._settings = kopf.OperatorSettings()
         self._by_uid: dict[str, _Cleaning] = {}
+        self._threads = self._new_threads()
 
     async def start(self, settings: kopf.OperatorSettings, **_: Any) -> None:
         """Keep the operator's settings, which hold for patches too."""
@@ -72,6 +77,8 @@ class CleaningTasks:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads = self._new_threads()
 
     async def handle(self, **event: Any) -> None:
         """Start, inform or end the task of one pod; never wait for it."""
@@ -124,7 +131,7 @@ class CleaningTasks:
             if inspect.iscoroutinefunction(self._cleaner):
                 await self._cleaner(**arguments)
             else:
-                await asyncio.to_thread(self._cleaner, **arguments)
+                await self._call_in_thread(arguments)
         except kopf.PermanentError as error:
             logger.error("cleaner gave up: %s", error)  # noqa: TRY400 - the author's own message
             return None
@@ -136,6 +143,16 @@ class CleaningTasks:
         else:
             return None
         return delay
+
+    async def _call_in_thread(self, arguments: dict[str, Any]) -> None:
+        """Call a cleaner that blocks."""
+        call = partial(contextvars.copy_context().run, self._cleaner, **arguments)
+        await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def _new_threads(self) -> ThreadPoolExecutor:
+        # Of its own: in the threads that all share, a cleaner whose server hangs would hold up the
+        # others of the program.
+        return ThreadPoolExecutor(_THREADS, thread_name_prefix=self._finalizer)
 
     async def _remove_finalizer(self, found: _Cleaning) -> None:
         """Remove the finalizer from the newest version of the pod, and keep those of others."""

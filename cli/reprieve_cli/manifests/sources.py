@@ -122,7 +122,9 @@ def _manifests(
 def _read_stdin(max_bytes: int) -> str | Unreadable:
     if sys.stdin is None:
         return Unreadable("standard input is closed")
-    return _decoded(sys.stdin.buffer.read(max_bytes + 1), max_bytes)
+    content = sys.stdin.buffer.read(max_bytes + 1)
+    # Without this, `kubectl kustomize DIR | reprieve check -` would pass where kubectl has failed.
+    return _decoded(content, max_bytes) if content.strip() else Unreadable("it is empty")
 
 
 def _read_file(path: Path, max_bytes: int) -> str | Unreadable:

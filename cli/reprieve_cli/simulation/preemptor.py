@@ -12,13 +12,16 @@ from reprieve_cli.manifests.decoding import without_nulls
 from reprieve_cli.manifests.sources import Unreadable
 from reprieve_cli.output.finding import printable
 from reprieve_policy import facts, keys
+from reprieve_policy.config import preemption_class
 from reprieve_policy.gangs import disruption
 from reprieve_policy.kube import kinds, pod_requests
 from reprieve_policy.kube.kinds import KINDS
-from reprieve_policy.kube.objects import Resource
+from reprieve_policy.kube.objects import Resource, labels_of
 from reprieve_policy.kube.pod_groups import PodGroup, PodGroupSpec
 from reprieve_policy.kube.pods import Pod
+from reprieve_policy.kube.values import quantity
 from reprieve_policy.preemption.selection.snapshot import Preemptor
+from reprieve_policy.verdict import Violation, label_path
 
 from .snapshot_builder import SnapshotBuilder, WorkloadKey
 
@@ -179,6 +182,8 @@ def _pods_of(document: dict[str, Any], template: str, name: str) -> list[Pod]:
     found = document
     for step in template.removesuffix(".").split("."):
         found = _mapping(found.get(step))
+    if not found:
+        raise Unreadable(f"{name}: {template.removesuffix('.')}: Required value")
     return [_convert(_pod_manifest(document, found, index), Pod, name) for index in range(count)]
 
 
@@ -227,6 +232,30 @@ def _build_pod_preemptor(
     wanted = pod.spec.priorityClassName
     if wanted and pod.spec.priority is None and wanted not in builder.policy.priority_classes:
         raise Unreadable(f'{name}: spec.priorityClassName: Not found: "{printable(wanted)}"')
+    # The API server or the webhooks would refuse the pod. Without this, it would be simulated with
+    # another class, or as one that needs no room.
+    for violation in _unreadable_values(pod):
+        raise Unreadable(f"{name}: {printable(str(violation))}")
     known = builder.find_pending_pod(pod.metadata) if requested.workload is None else None
     uid = pod.metadata.uid or (f"simulated-{index}" if known is None else known.demand.uid)
     return builder.preemptor_of(replace(pod, metadata=replace(pod.metadata, uid=uid)))
+
+
+def _unreadable_values(pod: Pod) -> Iterator[Violation]:
+    """Yield the class of a pod, and the amounts that it requests, where they cannot be read."""
+    stated = labels_of(pod.metadata).get(keys.PREEMPTION_CLASS)
+    if stated is not None:
+        found = preemption_class.parse(stated, label_path("", keys.PREEMPTION_CLASS))
+        yield from (each for each in (found,) if isinstance(each, Violation))
+    containers = {"containers": pod.spec.containers, "initContainers": pod.spec.initContainers}
+    holders = {"spec": pod.spec.resources} | {
+        f"spec.{field}[{index}]": container.resources
+        for field, members in containers.items()
+        for index, container in enumerate(members or ())
+    }
+    for path, resources in holders.items():
+        for part in ("requests", "limits"):
+            for name, text in (getattr(resources, part, None) or {}).items():
+                amount = quantity.parse(text, f"{path}.resources.{part}[{name}]")
+                if isinstance(amount, Violation):
+                    yield amount

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reprieve_operator.clock import Clock
-from reprieve_policy.gangs.gate_steps import GatedGang
+from reprieve_policy.gangs.gate_steps import GatedGang, GateMember
 from reprieve_policy.gangs.start_requirements import StartRequirements
 from reprieve_runtime.client.api import Api, ApiError
 
@@ -25,6 +25,8 @@ _SETTLE_SECONDS = 1.0
 """Time for a new gang to become complete, before its other members are listed."""
 _MAX_COUNT_AGE_SECONDS = 1.0
 """An older count of members is repeated before it makes a gang complete."""
+_REPLACE_SECONDS = 60.0
+"""How long a pod of a gang that is held back is tried, if the API server refuses to change it."""
 _NEVER = float("-inf")
 _MAX_CONCURRENT_LISTS = 4
 MAX_COUNTS_PER_NAMESPACE = 4
@@ -45,6 +47,12 @@ class CountedGang:
     """When the members may be listed again after a list that failed."""
     members: Mapping[str, bool] = field(default_factory=dict)
     """All its members at the last list, by uid: whether each is on a node."""
+    has_run: bool = False
+    """All that it needs were on nodes."""
+    unreplaced: frozenset[str] = frozenset()
+    """Uids of pods that could not be replaced yet, of a gang that is held back."""
+    unreplaced_until: float = _NEVER
+    """Until when that is tried again."""
     reported: set[str] = field(default_factory=set)
     """The Events that were written since it began to wait."""
 
@@ -55,8 +63,24 @@ class CountedGang:
 
     def forget_members(self) -> None:
         """Forget the last list: its pods are replaced, and would count as a gang that runs."""
-        self.members = {}
+        self.members, self.has_run = {}, False
         self.count_again()
+
+    def note_unreplaced(self, uids: frozenset[str], now: float) -> None:
+        """Have the pods replaced in a later pass.
+
+        Without this, the rest of a gang would be taken for one that is released by half, once those
+        of its pods are deleted that are not placed.
+        """
+        if not self.unreplaced or now >= self.unreplaced_until:
+            self.unreplaced_until = now + _REPLACE_SECONDS
+        self.unreplaced = uids
+
+    def still_to_replace(self, gang: GatedGang, now: float) -> Sequence[GateMember]:
+        """Return the pods that could not be replaced when the gang was held back."""
+        if now >= self.unreplaced_until:
+            return ()
+        return [pod for pod in gang.released if pod.uid in self.unreplaced]
 
     def count_again(self) -> None:
         """Have the members listed without delay."""
@@ -129,13 +153,16 @@ class GangCounts:
         # Labelled pods may be in the last list, too, if the watch was behind: count none twice.
         labelled = {pod.member.uid for pod in pods}
         others = [on_node for uid, on_node in counted.members.items() if uid not in labelled]
-        return GatedGang(
+        gang = GatedGang(
             members=[pod.member for pod in pods],
             others=len(others),
             others_bound=sum(others),
+            has_run=counted.has_run,
             group_minimum=requirements.minimum,
             timeout_seconds=timeout_seconds,
         )
+        counted.has_run |= 0 < gang.minimum <= gang.bound
+        return gang
 
     def _must_count(self, counted: CountedGang, gang: GatedGang) -> bool:
         if gang.count - gang.others >= gang.minimum:

@@ -31,7 +31,7 @@ from reprieve_runtime.client.reflector import Reflector
 from . import gate_pods
 from .coscheduling_groups import CoschedulingGroups
 from .gang_counts import CountedGang, GangCounts
-from .gate_pods import GatePod, LabelledPod
+from .gate_pods import GatePod, LabelledPod, uids_of
 from .gate_release import RETRY_SECONDS, GateWriter
 from .gate_reports import GateReports
 from .gate_turns import POLL_SECONDS, GangKey, GateTurns, WatchedGang
@@ -179,6 +179,9 @@ class GateController:
                 decision = gate_steps.decide_step(gang, settings, self._clock.now())
             else:
                 decision = GateDecision(GateStep.WAIT)
+        rest = counted.still_to_replace(gang, self._clock.monotonic())
+        if rest and decision.step in (GateStep.RELEASE, GateStep.WAIT):
+            decision = GateDecision(GateStep.HOLD_BACK, rest)
         if not gang.minimum and settings.gang_gate and self._may_have_group(counted, pods):
             decision = GateDecision(GateStep.WAIT)
         return WatchedGang(key, pods, counted, requirements, gang, decision)
@@ -266,7 +269,9 @@ class GateController:
         if _HELD_BACK not in one.counted.reported:
             one.counted.reported.add(_HELD_BACK)
             self._reports.held_back(replaced, one.gang, self._turns.failed(one.key))
-        await self._writer.replace(replaced)
+        written = await self._writer.replace(replaced)
+        rest = uids_of([pod.member for pod in replaced]) - uids_of([pod.member for pod in written])
+        one.counted.note_unreplaced(rest, self._clock.monotonic())
         one.counted.forget_members()
         return RETRY_SECONDS
 

@@ -87,6 +87,8 @@ class GatedGang:
     """How many members live without the label: those of a gang that has started, mostly."""
     others_bound: int = 0
     """How many of these are on a node."""
+    has_run: bool = False
+    """All that it needs were on nodes at one time, as far as this operator has seen."""
     group_minimum: int | None = None
     """`minMember` of its PodGroup; counts where its pods state no minimum."""
     timeout_seconds: int
@@ -135,6 +137,11 @@ class GatedGang:
         Without the bound, one pod that no gate held would let the rest of a new gang go.
         """
         return 0 < self.minimum <= 2 * self.others_bound
+
+    @property
+    def goes_on(self) -> bool:
+        """True if it has run, and at least half of what it needs still does."""
+        return self.has_run and self.minimum <= 2 * self.bound
 
     @property
     def needed(self) -> Sequence[GateMember]:
@@ -246,6 +253,11 @@ def _decide_started(
 def _decide_released(gang: GatedGang, settings: PolicySettings, now: datetime) -> GateDecision:
     end = gang.placed_until(settings.ceiling_seconds)
     if end is not None and now >= end:
+        if gang.goes_on:
+            # It lost a pod while the label was still on the others, because more of its pods wait
+            # for room. Those that run do not go for a replacement that is not placed.
+            late = [pod for pod in gang.released if not pod.is_bound]
+            return GateDecision(GateStep.STARTED, done=late)
         return GateDecision(GateStep.HOLD_BACK, gang.released)
     # The operator was killed before it had released all, or one of the pods was replaced since.
     if gang.needed:

@@ -341,3 +341,18 @@ async def test_cleaning_holds_up_no_other_pod() -> None:
     await until(lambda: len(cleaner.calls) == 1)
     assert await Program(other.clean).send(a_pod(OURS, status=ENDED, **DELETED)) == []
     await program.tasks.stop()
+
+
+async def test_a_cleaner_that_blocks_does_not_hold_up_another_one() -> None:
+    done = threading.Event()
+    hanging = Program(lambda **_: done.wait(10))
+    other: list[str] = []
+    quick = Program(lambda *, uid, **_: other.append(uid))
+    try:
+        for number in range(100):
+            await hanging.event(a_pod(OURS, status=ENDED, uid=f"u{number}", **DELETED))
+        assert await asyncio.wait_for(quick.send(a_pod(OURS, status=ENDED, **DELETED)), 5) == []
+    finally:
+        done.set()
+        await hanging.settled()
+    assert other == ["u"]

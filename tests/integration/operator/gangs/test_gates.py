@@ -663,6 +663,47 @@ async def test_a_pod_that_a_gang_does_not_need_and_that_is_not_placed_is_left_to
         assert running.deleted() == []
 
 
+async def test_a_pod_on_a_node_goes_with_its_gang_also_where_its_mark_fails_at_first(
+    tmp_path: Path,
+):
+    half = [*released("a", of=2, node="n"), *released("b", of=2)]
+    async with running_controller(tmp_path, *half) as running:
+        running.stub.refuses[f"{TEAM}/a"] = 500
+        running.pass_time(600, *half)
+        await running.until(lambda: running.deleted() == ["b"] and running.patches("a") == 1)
+        running.stub.refuses.clear()
+        running.remove(half[1])
+        again = members("c", of=2, creationTimestamp=timestamp.render(after(600)))
+        running.add(*again)
+        await running.has_reconciled()
+        assert running.released("c") == [], "half of it would sit idle"
+        running.pass_time(5, half[0], *again)
+        await running.until(lambda: running.patches("a") == 2)
+        mark = dict(running.stub.patches)[f"{TEAM}/a"]
+        assert mark["metadata"]["labels"] == {keys.SOFT_EVICTION: "requested"}
+
+
+async def test_a_gang_that_ran_keeps_its_pods_where_another_one_of_them_is_not_placed_again(
+    tmp_path: Path,
+):
+    """The labels of a gang stay while more of its pods wait for room."""
+    runs, waits = released("abcd", node="n"), members("e")
+    async with running_controller(tmp_path, *runs, *waits, room=4) as running:
+        await running.until(lambda: running.stub.calls[NODES] == 1)
+        await running.has_reconciled()
+        assert running.released("e") == []
+        running.remove(runs[3])
+        await running.until(lambda: running.released("e") == ["e"])
+        unplaced = released("e", version="3")
+        running.add(*unplaced)
+        running.pass_time(600, *runs[:3], *unplaced)
+        # It is left to the scheduler, as in a gang all of whose pods had been placed.
+        await running.until(lambda: running.patches("e") == 2 or bool(running.deleted()))
+        await running.has_reconciled()
+        assert running.deleted() == []
+        assert keys.SOFT_EVICTION not in str(running.stub.patches)
+
+
 async def test_a_gang_that_is_held_back_fails_once_while_its_pods_on_nodes_leave(tmp_path: Path):
     half = [*released("a", of=2, node="n"), *released("b", of=2)]
     async with running_controller(tmp_path, *half) as running:

@@ -297,6 +297,14 @@ def test_a_dash_is_standard_input() -> None:
     assert (checked.status, checked.lines) == (1, [f"stdin:6: error: Pod team/p: {REFUSED}"])
 
 
+@pytest.mark.parametrize("nothing", [b"", b" \n"])
+def test_an_empty_standard_input_is_an_error_as_the_command_before_the_pipe_failed(
+    nothing: bytes,
+) -> None:
+    checked = run("-", stdin=nothing)
+    assert (checked.status, checked.lines) == (2, ["stdin: unreadable: it is empty"])
+
+
 def test_a_folder_means_its_manifests_and_with_r_those_in_folders_below(tmp_path: Path) -> None:
     for name in ("a.yaml", "b.yml", "notes.txt", "below/c.json"):
         write(tmp_path, name, JSON_BAD if name.endswith("json") else BAD)

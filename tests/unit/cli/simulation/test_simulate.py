@@ -231,6 +231,10 @@ def test_the_rest_of_a_long_section_is_counted(tmp_path: Path) -> None:
 GANG = {"scheduling.x-k8s.io/pod-group": "g"}
 
 
+def spec_requesting(cpu: str) -> Json:
+    return {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}
+
+
 def mate(name: str, **labels: str) -> Json:
     return preemptor(metadata={"name": name, "namespace": "research", "labels": labels})
 
@@ -525,6 +529,24 @@ REFUSED = {
     "a priority that is not a number": (
         [preemptor(spec={"priority": "high"})],
         "Pod research/urgent: Expected `int | null`, got `str` - at `$.spec.priority`",
+    ),
+    "a request that is no quantity": (
+        [preemptor(spec=spec_requesting("60x"))],
+        (
+            "pod research/urgent: spec.containers[0].resources.requests[cpu]: "
+            'Invalid value: "60x": must be a quantity, like "2", "500m" or "1.5Gi"'
+        ),
+    ),
+    "a class that is none": (
+        [mate("urgent", **{"reprieve.dev/preemption-class": "six"})],
+        (
+            "pod research/urgent: metadata.labels[reprieve.dev/preemption-class]: "
+            'Invalid value: "six": must be between 0 and 10, in plain digits'
+        ),
+    ),
+    "a workload without a template": (
+        [{**workload("Job", "batch", {}), "spec": {"parallelism": 2}}],
+        "Job research/w: spec.template: Required value",
     ),
     "not an object": ([["a"]], "not a Kubernetes object: needs apiVersion and kind"),
 }

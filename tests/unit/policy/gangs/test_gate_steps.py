@@ -137,6 +137,18 @@ CASES = {
     "a released gang of which three are placed is waited for": Case(
         gang=a_gang(released(3, is_bound=True), released(1)), now=after(599), want=GateStep.WAIT
     ),
+    "a gang that has run goes on without a replacement that is not placed": Case(
+        gang=a_gang(released(2, is_bound=True), released(2), members(1), has_run=True),
+        now=after(600),
+        want=GateStep.STARTED,
+        done=2,
+    ),
+    "but not with less than half of what it needs": Case(
+        gang=a_gang(released(1, is_bound=True), released(3), has_run=True),
+        now=after(600),
+        want=GateStep.HOLD_BACK,
+        pods=4,
+    ),
     "a gang of which all that it needs are placed has started": Case(
         gang=a_gang(released(4, is_bound=True)), now=after(6000), want=GateStep.STARTED, done=4
     ),
