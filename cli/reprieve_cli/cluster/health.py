@@ -195,8 +195,8 @@ def _webhooks(state: ClusterState) -> StatusRow:
         health=Health.PROBLEM if is_down else Health.OK,
         detail=f"{ready} of {wanted} replicas ready",
         advice=(
-            f"kubectl describe pods -n {state.installation.namespace}; objects are admitted "
-            "unchecked until a replica is ready"
+            f"kubectl describe pods -n {state.installation.namespace}; until a replica is ready, "
+            "new claims to be non-preemptible are refused and all else is admitted unchecked"
             if is_down
             else ""
         ),

@@ -17,7 +17,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.keys import CLEANUP_FINALIZER
 
 from .eviction import AWAITING_WORKLOAD, CheckpointOutcome, Eviction, Phase
 from .transitions import TERMINAL
@@ -91,11 +90,8 @@ def decide_release_unwritten(held: HeldVictim, refused_for: timedelta) -> Releas
 
 
 def pending_cleaners(named: Iterable[str], on_pod: Iterable[str]) -> tuple[str, ...]:
-    """Return the named finalizers that are still on the pod, in the order of their names there.
-
-    Ours is none of them: it goes after the deletion, which would wait for it up to the deadline.
-    """
-    present = set(on_pod) - {CLEANUP_FINALIZER}
+    """Return the named finalizers that are still on the pod, in the order of their names there."""
+    present = set(on_pod)
     return tuple(name for name in named if name in present)
 
 

@@ -294,3 +294,10 @@ def test_a_leader_is_one_that_renews_its_lease(
     )
     assert leader_of(Lease(spec=spec), NOW).holder == holder
     assert leader_of(Lease(), NOW).holder == ""
+
+
+def test_an_outage_of_the_webhooks_says_what_is_refused_meanwhile() -> None:
+    rows = {
+        row.subject: row for row in build_rows(replace(STATE, webhooks=a_deployment(ready=0)), NOW)
+    }
+    assert "new claims to be non-preemptible are refused" in rows["webhooks"].advice

@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.keys import CLEANUP_FINALIZER
 from reprieve_policy.lifecycle import cleanup
 from reprieve_policy.lifecycle.cleanup import (
     CleanedPod,
@@ -64,8 +63,6 @@ def test_a_named_cleaner_counts_while_its_finalizer_is_on_the_pod() -> None:
     on_pod = ["example.com/other", "example.com/c", "example.com/a"]
     assert cleanup.pending_cleaners(named, on_pod) == ("example.com/a", "example.com/c")
     assert cleanup.pending_cleaners(named, []) == ()
-    # Ours is removed after the deletion, which would wait for it.
-    assert cleanup.pending_cleaners([CLEANUP_FINALIZER], [CLEANUP_FINALIZER]) == ()
 
 
 @pytest.mark.parametrize("phase", Phase)
