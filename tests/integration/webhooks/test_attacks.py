@@ -116,6 +116,7 @@ async def test_as_many_connections_as_are_held_take_less_than_the_limit(tmp_path
         check_memory(program)
 
 
+@pytest.mark.slow  # `integration/webhooks/http/test_bad_input.py` shows the bound
 async def test_what_clients_do_not_read_takes_little_memory(tmp_path: Path) -> None:
     """A response repeats the uid of its review, and waits in memory for a client that reads it."""
     review = a_review(a_pod(), uid="u" * (LARGEST - 10_000))
