@@ -33,6 +33,9 @@ _LOG = logging.getLogger(__name__)
 _MAX_COMMAS = 150_000
 """In one review; the largest update that an API server accepts has some 80,000. A hostile value
 takes 7 µs and 120 bytes to decode: without this, 8 MB of `{},` would take 17 s and 300 MB."""
+_MAX_UID_LENGTH = 128
+"""Of a review; an API server's has 36 characters. The response repeats it, and waits in memory for
+a client that reads it."""
 
 
 class IdentifiedRequest(Protocol):
@@ -153,7 +156,7 @@ class Webhooks:
         self, name: str, parse: Parse[R], handle: Handle[R], body: bytes
     ) -> web.StreamResponse:
         try:
-            request = parse(body)
+            request = _with_bounded_uid(parse(body))
         except Exception:  # noqa: BLE001 - as below; the uid of the review is not known yet
             _LOG.exception("could not decode the review", extra={"webhook": name})
             self._count(name, "unknown", "error")
@@ -211,3 +214,9 @@ class Webhooks:
             if missing
             else text_response(HTTPStatus.OK, "ok")
         )
+
+
+def _with_bounded_uid(request: R | Malformed) -> R | Malformed:
+    if isinstance(request, Malformed) or len(request.uid) <= _MAX_UID_LENGTH:
+        return request
+    return Malformed(f"request.uid must not have more than {_MAX_UID_LENGTH} characters")

@@ -54,8 +54,9 @@ class OwnerBatches(Generic[K, T]):
         finally:
             if not request.is_done:
                 queue.waiting.remove(request)
-            if not queue.waiting and not queue.lock.locked():
-                self._queues.pop(key, None)
+            is_current = self._queues.get(key) is queue
+            if is_current and not queue.waiting and not queue.lock.locked():
+                del self._queues[key]
         if request.error is not None:
             # A new traceback for each caller: one that grows with each would keep all frames.
             raise request.error.with_traceback(None)

@@ -5,7 +5,8 @@ The program runs as a process, under the memory limit of its manifest.
 
 import io
 import json
-from collections.abc import AsyncIterator
+import resource
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -33,6 +34,15 @@ LARGEST = Settings().max_review_bytes
 REVIEWS = 20
 PROTECTED = json.dumps(a_review(a_pod(labels={keys.PREEMPTION_CLASS: "9"}))).encode()
 """Its namespace allows only class 10, so that it is refused where it is checked."""
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Let this process open more files than the usual limit allows."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @asynccontextmanager
@@ -78,6 +88,17 @@ async def test_stalled_bodies_take_little_memory_and_hold_up_no_review(tmp_path:
         check_memory(program)
 
 
+@pytest.mark.slow  # `integration/webhooks/http/test_connections.py` shows it with a few
+@pytest.mark.usefixtures("many_files")
+async def test_thousands_of_connections_without_tls_take_less_than_the_limit(
+    tmp_path: Path,
+) -> None:
+    async with ready_webhooks(tmp_path) as program, attackers_of(program, addresses=4) as attackers:
+        await attackers.open_in_silence(6000)
+        await check_reviews(program)
+        check_memory(program)
+
+
 async def test_a_flood_of_large_reviews_leaves_no_review_unanswered(tmp_path: Path) -> None:
     async with ready_webhooks(tmp_path) as program, attackers_of(program) as attackers:
         attackers.flood(24, 7_700_000)
@@ -91,6 +112,16 @@ async def test_as_many_connections_as_are_held_take_less_than_the_limit(tmp_path
         attackers.stall(300, LARGEST)
         attackers.stall(300, 64 * 1024)
         await attackers.send_half_a_head(200)
+        await check_reviews(program)
+        check_memory(program)
+
+
+@pytest.mark.slow  # `integration/webhooks/http/test_bad_input.py` shows the bound
+async def test_what_clients_do_not_read_takes_little_memory(tmp_path: Path) -> None:
+    """A response repeats the uid of its review, and waits in memory for a client that reads it."""
+    review = a_review(a_pod(), uid="u" * (LARGEST - 10_000))
+    async with ready_webhooks(tmp_path) as program, attackers_of(program) as attackers:
+        await attackers.ask_and_read_nothing(30, json.dumps(review).encode())
         await check_reviews(program)
         check_memory(program)
 

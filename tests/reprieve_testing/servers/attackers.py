@@ -41,6 +41,12 @@ class Attackers:
                 _, writer = await self._connect()
                 writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Half: ")
 
+    async def open_in_silence(self, connections: int) -> None:
+        """Open connections on which nothing is ever sent, not even TLS."""
+        for _ in range(connections):
+            with suppress(OSError):
+                self._writers.append((await self._open(None))[1])
+
     def stall(self, connections: int, size: int) -> None:
         """Send bodies without their last byte, as fast as they are taken."""
         self._tasks += [asyncio.create_task(self._stall(size)) for _ in range(connections)]
@@ -50,6 +56,17 @@ class Attackers:
         empty = len(json.dumps(a_review(a_pod(annotations={"x": ""}))))
         body = json.dumps(a_review(a_pod(annotations={"x": "y" * (size - empty)}))).encode()
         self._tasks += [asyncio.create_task(self._flood(body)) for _ in range(connections)]
+
+    async def ask_and_read_nothing(self, connections: int, body: bytes) -> None:
+        """Send a whole review on each of new connections, and never read the response."""
+        for _ in range(connections):
+            with suppress(OSError):
+                _, writer = await self._connect()
+                writer.transport.pause_reading()  # type: ignore[attr-defined]
+                head = "POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+                writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                async with asyncio.timeout(60):
+                    await writer.drain()
 
     async def _stall(self, size: int) -> None:
         with suppress(OSError):
@@ -82,11 +99,13 @@ class Attackers:
             writer.transport.abort()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        connection = await asyncio.open_connection(
-            "127.0.0.1",
-            self._port,
-            ssl=self._context,
-            local_addr=(next(self._addresses), 0),
-        )
+        connection = await self._open(self._context)
         self._writers.append(connection[1])
         return connection
+
+    async def _open(
+        self, context: ssl.SSLContext | None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(
+            "127.0.0.1", self._port, ssl=context, local_addr=(next(self._addresses), 0)
+        )

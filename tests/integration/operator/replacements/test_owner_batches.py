@@ -45,6 +45,24 @@ async def test_changes_that_wait_are_written_together() -> None:
     assert not batches._queues
 
 
+async def test_a_change_that_comes_as_a_batch_ends_is_written_alone() -> None:
+    """Callers of the ended batch are still waking up when the next change begins to be written."""
+    written = Written()
+    batches: OwnerBatches[str, int] = OwnerBatches(written.write, 64)
+    tasks = await start(batches, *range(40))
+    written.may_end.set()
+    await tasks[1]
+    written.may_end.clear()
+    tasks += await start(batches, 40)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    tasks += await start(batches, 41)
+    assert written.batches == [("a", [0]), ("a", list(range(1, 40))), ("a", [40])]
+    written.may_end.set()
+    await asyncio.gather(*tasks)
+    assert not batches._queues
+
+
 async def test_a_refusal_is_told_to_all_of_its_batch_and_to_no_other() -> None:
     written = Written(ApiError(403, "Forbidden", "no"))
     batches: OwnerBatches[str, int] = OwnerBatches(written.write, 2)
