@@ -58,7 +58,11 @@ def test_each_guard_policy_applies_to_every_namespace(policy: Any) -> None:
 
 @pytest.mark.parametrize("policy", EACH)
 def test_refusals_of_guard_policies_are_forbidden_not_invalid(policy: Any) -> None:
-    assert {validation["reason"] for validation in policy["spec"]["validations"]} == {"Forbidden"}
+    full = "!variables.isTooLong"  # to the operator, such an object is one that is full
+    reasons = {
+        each["reason"] for each in policy["spec"]["validations"] if each["expression"] != full
+    }
+    assert reasons == {"Forbidden"}
 
 
 def test_every_way_to_write_a_pods_metadata_is_guarded() -> None:
