@@ -45,7 +45,8 @@ class Bounds:
     idle_seconds: float
     """For a connection on which no whole request head comes."""
     handshake_seconds: float = 5.0
-    """For the TLS handshake; the default is a minute."""
+    """For the TLS handshake. Until it ends, a connection is not counted, and the default is a
+    minute."""
 
 
 def nobody(_: asyncio.BaseTransport) -> bool:
@@ -88,31 +89,14 @@ class _BoundedServer(web.Server):
         """By last use: the first was unused for longest."""
         self._counts: Counter[str] = Counter()
         self._busy: set[RequestHandler] = set()
-        self._shaking_hands: dict[RequestHandler, asyncio.BaseTransport] = {}
-        """The connections below TLS, until the handshake ends."""
-
-    def begin_handshake(self, handler: RequestHandler, transport: asyncio.BaseTransport) -> None:
-        """Count a connection that is open, and does not speak TLS yet."""
-        self._shaking_hands[handler] = transport
-        self._count(handler, transport)
-
-    def fail_handshake(self, handler: RequestHandler) -> None:
-        """Forget a connection on which TLS is not spoken."""
-        self._shaking_hands.pop(handler, None)
-        self._forget(handler)
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        is_counted = self._shaking_hands.pop(handler, None) is not None
         if transport.get_extra_info("ssl_object") is not None:
             # TLS keeps what it has received until it is read, by default up to 256 KB.
             transport.set_read_buffer_limits(BUFFER_BYTES)  # type: ignore[attr-defined]
         if self._is_trusted(transport):
-            self._forget(handler)
-        elif not is_counted:
-            self._count(handler, transport)
-
-    def _count(self, handler: RequestHandler, transport: asyncio.BaseTransport) -> None:
+            return
         peer = peer_of(transport)
         self._peers[handler] = peer
         self._counts[peer] += 1
@@ -129,10 +113,9 @@ class _BoundedServer(web.Server):
         own = [handler for handler, of in self._peers.items() if of == peer]
         chosen = next((handler for handler in own if handler not in self._busy), own[0])
         self._forget(chosen)
-        transport = self._shaking_hands.get(chosen, chosen.transport)
-        if transport is not None:
+        if chosen.transport is not None:
             # Not `close`: TLS would wait half a minute for a close_notify that does not come.
-            transport.abort()  # type: ignore[attr-defined]  # streams have it
+            chosen.transport.abort()
 
     def _forget(self, handler: RequestHandler) -> None:
         peer = self._peers.pop(handler, None)
@@ -161,58 +144,6 @@ class _BoundedServer(web.Server):
             return await self._respond(request)
         finally:
             self._busy.discard(handler)
-
-
-class _Handshake(asyncio.Protocol):
-    """A connection until TLS is spoken on it.
-
-    Without this, asyncio would tell of a connection only after its handshake. A client that opens
-    thousands and says nothing would then take all memory before any of them is counted.
-    """
-
-    def __init__(self, server: _BoundedServer, context: ssl.SSLContext, seconds: float) -> None:
-        self._server, self._context, self._seconds = server, context, seconds
-        self._handler = server()
-        self._received = bytearray()
-        self._has_ended = False
-        self._task: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.pause_reading()
-        self._server.begin_handshake(self._handler, transport)
-        self._task = asyncio.get_running_loop().create_task(self._run(transport))
-
-    def data_received(self, data: bytes) -> None:
-        # A request may come with the end of the handshake, before this program is told of the end.
-        self._received += data
-
-    def eof_received(self) -> None:
-        self._has_ended = True
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._has_ended = True
-
-    async def _run(self, transport: asyncio.Transport) -> None:
-        try:
-            secured = await asyncio.get_running_loop().start_tls(
-                transport,
-                self,
-                self._context,
-                server_side=True,
-                ssl_handshake_timeout=self._seconds,
-            )
-        except (OSError, RuntimeError):
-            # Not TLS, too slow, or closed; uvloop raises the latter where it was closed before.
-            secured = None
-        if secured is None or self._has_ended or secured.is_closing():
-            self._server.fail_handshake(self._handler)
-            transport.abort()
-            return
-        secured.set_protocol(self._handler)
-        self._handler.connection_made(secured)
-        if self._received:
-            self._handler.data_received(bytes(self._received))
 
 
 class OpenPort:
@@ -260,14 +191,14 @@ async def listen(
         max_headers=_MAX_HEADERS,
         max_field_size=_MAX_FIELD_BYTES,
     )
-
-    def accept() -> asyncio.Protocol:
-        if context is None:
-            return server()
-        return _Handshake(server, context, bounds.handshake_seconds)
-
+    # Not `web.TCPSite`, which has no option for the timeout of the handshake.
     listening = await asyncio.get_running_loop().create_server(
-        accept, address or None, port, backlog=1024
+        server,
+        address or None,
+        port,
+        ssl=context,
+        backlog=1024,
+        ssl_handshake_timeout=None if context is None else bounds.handshake_seconds,
     )
     for opened in listening.sockets:
         # Connections inherit it. Without this, the kernel keeps up to some MB for each one, which

@@ -41,12 +41,6 @@ class Attackers:
                 _, writer = await self._connect()
                 writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Half: ")
 
-    async def open_in_silence(self, connections: int) -> None:
-        """Open connections on which nothing is ever sent, not even TLS."""
-        for _ in range(connections):
-            with suppress(OSError):
-                self._writers.append((await self._open(None))[1])
-
     def stall(self, connections: int, size: int) -> None:
         """Send bodies without their last byte, as fast as they are taken."""
         self._tasks += [asyncio.create_task(self._stall(size)) for _ in range(connections)]
@@ -99,13 +93,8 @@ class Attackers:
             writer.transport.abort()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        connection = await self._open(self._context)
+        connection = await asyncio.open_connection(
+            "127.0.0.1", self._port, ssl=self._context, local_addr=(next(self._addresses), 0)
+        )
         self._writers.append(connection[1])
         return connection
-
-    async def _open(
-        self, context: ssl.SSLContext | None
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection(
-            "127.0.0.1", self._port, ssl=context, local_addr=(next(self._addresses), 0)
-        )
