@@ -6,7 +6,6 @@ because their whole state is in the Secret.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Protocol
 
 from reprieve_runtime.backoff import Backoff
 from reprieve_runtime.client.api import ApiError
+from reprieve_runtime.waiting import wait_at_most
 
 from . import bundle as bundles
 from . import renewal
@@ -120,9 +120,7 @@ class Rotator:
     async def _pause(self, seconds: float) -> None:
         shortest = min(seconds, _SHORTEST_PAUSE_SECONDS)
         await asyncio.sleep(shortest)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds - shortest):
-                await self._changed.wait()
+        await wait_at_most(self._changed, seconds - shortest)
 
     async def ensure(self) -> None:
         """Run one pass."""

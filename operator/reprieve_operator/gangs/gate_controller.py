@@ -7,7 +7,6 @@ has failed.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,6 +26,7 @@ from reprieve_policy.keys import GANG_GATE_LABEL
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector
+from reprieve_runtime.waiting import wait_at_most
 
 from . import gate_pods
 from .coscheduling_groups import CoschedulingGroups
@@ -117,9 +117,7 @@ class GateController:
         self._turns.decide_soon()
         while True:
             seconds = await self._reconcile_all()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._changed.wait()
+            await wait_at_most(self._changed, seconds)
             await asyncio.sleep(_BATCH_SECONDS)
             self._changed.clear()
 

@@ -1,12 +1,12 @@
 """Which replacements are due: those of victims just gone, and refused ones after a delay."""
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from reprieve_operator.clock import Clock
 from reprieve_runtime.backoff import Backoff
+from reprieve_runtime.waiting import wait_at_most
 
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 2.0, 300.0
 
@@ -39,9 +39,7 @@ class ReplacementQueue:
 
     async def wait(self, seconds: float) -> None:
         """Wait until a replacement is queued, or for so many seconds."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
+        await wait_at_most(self._changed, seconds)
         self._changed.clear()
 
     def take_all(self) -> Iterator[str]:

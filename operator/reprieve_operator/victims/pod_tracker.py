@@ -9,6 +9,7 @@ from reprieve_operator.cluster.call_limiter import CallPriority
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_runtime.client.api import ApiError
+from reprieve_runtime.waiting import wait_at_most
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +87,8 @@ class PodTracker:
 
     async def wait_for_change(self, seconds: float) -> None:
         """Wait until something changes, or for so many seconds."""
-        if seconds <= 0:
-            return
-        try:
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
+        if seconds > 0:
+            await wait_at_most(self._changed, seconds)
 
     async def refresh(self, priority: CallPriority) -> bool:
         """Read the pod where what is known is missing, doubtful or old; true if it was read.

@@ -5,7 +5,6 @@ reviews already (`facts.cluster_facts`).
 """
 
 import asyncio
-import contextlib
 import gc
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -24,6 +23,7 @@ from reprieve_policy.preemption.selection.snapshot import Preemptor, ScheduledPo
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Key, Reflector
+from reprieve_runtime.waiting import wait_at_most
 from reprieve_webhooks.lookups.walltimes import FirstSeenWalltimes
 
 from .pod_cache import PodCache
@@ -174,10 +174,7 @@ class ClusterInformers:
                 self._pod_cache.reclassify(_BATCH_SIZE)
                 await asyncio.sleep(0)
             self._reclassification_requested.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(
-                    self._reclassification_requested.wait(), _POLICY_CHECK_SECONDS
-                )
+            await wait_at_most(self._reclassification_requested, _POLICY_CHECK_SECONDS)
 
     def _keep_node(self, node: Node) -> None:
         self._snapshot_cache.put_node(snapshot_builder.node_info_of(node))

@@ -4,13 +4,13 @@ All of it can be computed again from the gang's pods.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
 
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_policy.gangs import disruption
 from reprieve_policy.gangs.disruption import GangDecision
 from reprieve_policy.lifecycle.eviction import Eviction, Phase, Protection
+from reprieve_runtime.waiting import wait_at_most
 
 
 class GangEviction:
@@ -47,9 +47,7 @@ class GangEviction:
 
     async def wait_empty(self, seconds: float) -> None:
         """Wait until it has no members, or for so many seconds."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._emptied.wait()
+        await wait_at_most(self._emptied, seconds)
 
     def may_terminate(self, uid: str) -> bool:
         """True if no other pod of the gang is still saving."""
