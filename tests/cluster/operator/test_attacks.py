@@ -1,13 +1,11 @@
 """While clients hold as many connections as they can, victims are still told, and still save."""
 
 import asyncio
-import resource
-from collections.abc import Iterator
 
 import pytest
 
 from reprieve_testing.cluster.handle import ClusterHandle, wait_for
-from reprieve_testing.servers.attackers import Attackers
+from reprieve_testing.servers.attackers import Attackers, many_files
 from reprieve_testing.servers.workload import HINT, Workload
 
 pytestmark = [
@@ -21,16 +19,6 @@ VICTIMS = ("first", "second", "third")
 ANNOTATIONS = {"reprieve.dev/checkpoint-hint": HINT, "reprieve.dev/checkpoint-timeout": "60s"}
 
 
-@pytest.fixture
-def many_files() -> Iterator[None]:
-    """Let this process open more files than the program under attack."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-@pytest.mark.usefixtures("many_files")
 async def test_half_open_requests_keep_no_victim_from_being_told(
     cluster: ClusterHandle, namespace: str
 ) -> None:
@@ -38,9 +26,11 @@ async def test_half_open_requests_keep_no_victim_from_being_told(
     operator.release()
     await asyncio.to_thread(operator.wait_leading)
     try:
-        async with Attackers(int(operator.url.rpartition(":")[2]), addresses=20) as attackers:
-            await attackers.send_half_a_head(1100)
-            await asyncio.to_thread(evict_all, cluster, namespace)
+        port = int(operator.url.rpartition(":")[2])
+        with many_files():
+            async with Attackers(port, addresses=20) as attackers:
+                await attackers.send_half_a_head(1100)
+                await asyncio.to_thread(evict_all, cluster, namespace)
     finally:
         await asyncio.to_thread(operator.stop)
 

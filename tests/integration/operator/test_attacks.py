@@ -7,14 +7,13 @@ import asyncio
 import resource
 import sys
 import urllib.request
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from reprieve_testing.cluster.handle import free_port
-from reprieve_testing.servers.attackers import Attackers
+from reprieve_testing.servers.attackers import Attackers, many_files
 from reprieve_testing.servers.stub_api import stub_api, until
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/reprieve-system/leases"
@@ -28,15 +27,6 @@ SHOWN_LIMIT = (
 )
 
 
-@pytest.fixture
-def many_files() -> Iterator[None]:
-    """Let this process open more files than the program under attack."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
 def is_open(port: int) -> bool:
     with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60):
         return True
@@ -47,7 +37,6 @@ def open_files(pid: int) -> int:
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
-@pytest.mark.usefixtures("many_files")
 @pytest.mark.parametrize("addresses", [1, 100])
 async def test_half_open_requests_leave_the_operator_its_file_descriptors(
     tmp_path: Path, addresses: int
@@ -71,14 +60,15 @@ async def test_half_open_requests_leave_the_operator_its_file_descriptors(
         try:
             while not await asyncio.to_thread(is_open, port):  # noqa: ASYNC110 - nothing says so
                 await asyncio.sleep(0.05)
-            async with Attackers(port, addresses=addresses) as attackers:
-                await attackers.send_half_a_head(1100)
-                # The last of them has been accepted, and the probe is still answered.
-                assert await asyncio.to_thread(is_open, port)
-                files = open_files(process.pid)
-                assert files < FILES - OWN_FILES, f"{files} of {FILES} files are open"
-                calls = sum(stub.calls.values())
-                await until(lambda: sum(stub.calls.values()) > calls + 3)
+            with many_files():
+                async with Attackers(port, addresses=addresses) as attackers:
+                    await attackers.send_half_a_head(1100)
+                    # The last of them has been accepted, and the probe is still answered.
+                    assert await asyncio.to_thread(is_open, port)
+                    files = open_files(process.pid)
+                    assert files < FILES - OWN_FILES, f"{files} of {FILES} files are open"
+                    calls = sum(stub.calls.values())
+                    await until(lambda: sum(stub.calls.values()) > calls + 3)
         finally:
             process.kill()
             await process.wait()

@@ -289,9 +289,7 @@ class ClusterHandle:
         """Start `reprieve-operator` with the rights of its own ServiceAccount and short
         intervals.
         """
-        if "kubeconfig" not in settings:
-            settings["kubeconfig"] = self.account_kubeconfig("reprieve-operator")
-        return self._start("reprieve-operator", OPERATOR_PACE | settings)
+        return self._start_operator(settings)
 
     def prepare_operator(self, prelude: str = "", **settings: object) -> Program:
         """Start an operator that has loaded its code and waits for `release`: a quick successor.
@@ -302,9 +300,12 @@ class ClusterHandle:
             f"{prelude}\nimport sys; from reprieve_operator.main import main; "
             "sys.stdin.readline() and main()"
         )
-        return self._start(
-            "reprieve-operator", OPERATOR_PACE | settings, [sys.executable, "-c", code]
-        )
+        return self._start_operator(settings, [sys.executable, "-c", code])
+
+    def _start_operator(self, settings: dict[str, object], command: Sequence[str] = ()) -> Program:
+        if "kubeconfig" not in settings:
+            settings["kubeconfig"] = self.account_kubeconfig(_OPERATOR)
+        return self._start(_OPERATOR, OPERATOR_PACE | settings, command)
 
     def _start(
         self, name: str, settings: dict[str, object], command: Sequence[str] = ()

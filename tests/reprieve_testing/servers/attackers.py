@@ -2,15 +2,27 @@
 
 import asyncio
 import json
+import resource
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import cycle
 from typing import Self
 
 from reprieve_testing.servers.reviews import a_pod, a_review
 
 _PIECE = b"y" * 65536
+
+
+@contextmanager
+def many_files() -> Iterator[None]:
+    """Let this process open more files than the program under attack, for the block."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 class Attackers:
