@@ -13,57 +13,28 @@ import pytest
 from reprieve_policy import keys
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction
-from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Phase
 from reprieve_policy.lifecycle.transitions import Observation
 from reprieve_testing.chaos import edges, invariants, records, scripted_victims
 from reprieve_testing.chaos.edges import Edge, PodAction
 from reprieve_testing.chaos.invariants import History, Outage, VictimExpectation
 from reprieve_testing.chaos.proxy import ProxiedCall
-from reprieve_testing.chaos.records import Hint, WorkloadAnswer, Write
+from reprieve_testing.chaos.records import Write
+from reprieve_testing.chaos.sample_history import (
+    DELETED,
+    HINT,
+    HINTED,
+    SAVED,
+    TERMINATING,
+    VICTIM,
+    write,
+)
 from reprieve_testing.objects.builders import after
 
 EARLY = "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at "
-HINTED = Eviction(
-    eviction_id="u-1",
-    phase=Phase.HINTED,
-    requested_at=after(0),
-    attempt=1,
-    hinted_at=after(1),
-    deadline=after(60),
-)
-TERMINATING = replace(
-    HINTED,
-    phase=Phase.TERMINATING,
-    outcome=CheckpointOutcome.SAVED,
-    deadline=None,
-    grace_seconds=30,
-)
 CANCELLED = replace(HINTED, phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED)
-
-
-def write(seconds: float, verb: str, state: Eviction | None = None, **changes: Any) -> Write:
-    plain = Write(
-        at=after(seconds),
-        done=after(seconds + 0.1),
-        verb=verb,
-        subresource="",
-        pod="team/victim",
-        status=200,
-        uid="u",
-        version="" if verb == "delete" else "7",
-        state=state,
-    )
-    return replace(plain, **changes)
-
-
 HINT_WRITTEN = write(1, "patch", HINTED)
 MARKED = write(20, "patch", TERMINATING, subresource="status")
-DELETED = write(20.2, "delete")
-HINT = Hint(uid="u", eviction_id="u-1", attempt=1, at=after(2), deadline=after(60))
-SAVED = WorkloadAnswer(uid="u", at=after(19), state="saved")
-VICTIM = VictimExpectation(
-    uid="u", pod="team/victim", marked_at=after(0), max_duration=timedelta(seconds=70)
-)
 GOOD = History(
     victims=[VICTIM], writes=[HINT_WRITTEN, MARKED, DELETED], hints=[HINT], answers=[SAVED]
 )

@@ -1,17 +1,26 @@
 """Each check of a robustness run can fail: a history that keeps all promises, and its breaches."""
 
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.lifecycle import ledger
-from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
+from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_policy.lifecycle.ledger import LedgerEntry
-from reprieve_testing.chaos.invariants import History, Outage, VictimExpectation
-from reprieve_testing.chaos.records import Hint, WorkloadAnswer, Write
+from reprieve_testing.chaos.invariants import History, Outage
+from reprieve_testing.chaos.records import Write
+from reprieve_testing.chaos.sample_history import (
+    DELETED,
+    HINT,
+    HINTED,
+    POD,
+    SAVED,
+    TERMINATING,
+    VICTIM,
+    write,
+)
 from reprieve_testing.objects.builders import after
 from reprieve_testing.robustness import outages, promises, report
 from reprieve_testing.robustness.outages import LeaseRenewal
@@ -19,50 +28,12 @@ from reprieve_testing.robustness.plan import Fault, generate
 from reprieve_testing.robustness.promises import EventRecord, RoundHistory
 from reprieve_testing.robustness.run import RobustnessOutcome
 
-POD = "team/victim"
-HINTED = Eviction(
-    eviction_id="u-1",
-    phase=Phase.HINTED,
-    requested_at=after(0),
-    attempt=1,
-    hinted_at=after(1),
-    deadline=after(60),
-)
-ENDING = replace(
-    HINTED,
-    phase=Phase.TERMINATING,
-    outcome=CheckpointOutcome.SAVED,
-    deadline=None,
-    grace_seconds=30,
-)
-
-
-def write(seconds: float, verb: str, state: Eviction | None = None, **changes: Any) -> Write:
-    version = "" if verb == "delete" else "7"
-    made = Write(
-        at=after(seconds),
-        done=after(seconds + 0.1),
-        verb=verb,
-        subresource="",
-        pod=POD,
-        status=200,
-        uid="u",
-        version=version,
-        state=state,
-        user="system:serviceaccount:reprieve-system:reprieve-operator",
-    )
-    return replace(made, **changes)
-
 
 def by_drain(seconds: float, **changes: Any) -> Write:
     return write(seconds, "create", subresource="eviction", user="admin", uid="", **changes)
 
 
-DELETED = write(20.2, "delete")
-WRITES = [write(1, "patch", HINTED), write(20, "patch", ENDING), DELETED]
-HINT = Hint(uid="u", eviction_id="u-1", attempt=1, at=after(2), deadline=after(60))
-SAVED = WorkloadAnswer(uid="u", at=after(19), state="saved")
-VICTIM = VictimExpectation(uid="u", pod=POD, marked_at=after(0), max_duration=timedelta(seconds=70))
+WRITES = [write(1, "patch", HINTED), write(20, "patch", TERMINATING), DELETED]
 ENTRY = LedgerEntry(preempted_count=1, first_submitted_at=after(-100), eviction_ids=("u-1",))
 HISTORY = History(victims=[VICTIM], writes=WRITES, hints=[HINT], answers=[SAVED])
 GOOD = RoundHistory(
@@ -96,10 +67,10 @@ class Planted:
     want: list[str] = field(default_factory=list)
 
 
-UNTOLD = {"hints": [], "writes": [write(40, "patch", ENDING), write(40.2, "delete")]}
+UNTOLD = {"hints": [], "writes": [write(40, "patch", TERMINATING), write(40.2, "delete")]}
 """It was deleted after it answered, so that only the missing hint is wrong."""
 
-LATE = [write(1, "patch", HINTED), write(90, "patch", ENDING), write(90.1, "delete")]
+LATE = [write(1, "patch", HINTED), write(90, "patch", TERMINATING), write(90.1, "delete")]
 
 CASES = {
     "a victim that saved and was deleted once": Planted(GOOD),
@@ -155,7 +126,7 @@ CASES = {
         good(
             history={
                 "answers": [replace(SAVED, state="saving")],
-                "writes": [WRITES[0], write(60, "patch", ENDING), write(60.5, "delete")],
+                "writes": [WRITES[0], write(60, "patch", TERMINATING), write(60.5, "delete")],
             },
             owners={},
             events=[],
