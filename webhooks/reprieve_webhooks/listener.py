@@ -9,12 +9,12 @@ import ssl
 from collections.abc import Collection
 
 from reprieve_runtime.serving import bounded_server
-from reprieve_runtime.serving.bounded_server import Bounds, IsTrusted, OpenPort, nobody
+from reprieve_runtime.serving.bounded_server import Bounds, IsTrusted, OpenPort, trusts_no_client
 
 from .server import Webhooks
 
 BOUNDS = Bounds(connections=450, per_peer=450, idle_seconds=120.0)
-"""A connection takes some 45 KB, and 240 KB with a body that nobody reads: 108 MB in all. An API
+"""A connection takes some 45 KB, and 240 KB with a body that is not read: 108 MB in all. An API
 server needs as many connections as it has reviews under way, and closes an idle one after 90 s.
 All API servers of a managed cluster may call from one address, that of a tunnel or a gateway, so
 that one address may have all: for others, it makes room."""
@@ -43,7 +43,7 @@ async def listen(
     address: str,
     port: int,
     bounds: Bounds = BOUNDS,
-    is_trusted: IsTrusted = nobody,
+    is_trusted: IsTrusted = trusts_no_client,
 ) -> OpenPort:
     """Open the port."""
     return await bounded_server.listen(

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from aiohttp import web
 
 from reprieve_runtime.client.api import ApiError
-from reprieve_runtime.serving.bounded_server import IsTrusted, nobody
+from reprieve_runtime.serving.bounded_server import IsTrusted, trusts_no_client
 
 from .admission import handlers, review
 from .admission.handlers import AdmissionResponse, FactsSource
@@ -77,7 +77,7 @@ class Webhooks:
         read_timeout_seconds: float,
         guard: PodGuard | None = None,
         further_routes: Routes = MappingProxyType({}),
-        is_trusted: IsTrusted = nobody,
+        is_trusted: IsTrusted = trusts_no_client,
     ) -> None:
         self._facts, self._metrics, self._readiness = facts, metrics, readiness
         # Room for two of the largest, of which one peer sends one.

@@ -259,7 +259,7 @@ class GateController:
         """Replace the released pods of a gang that was not placed in time."""
         replaced = [pod for pod in one.chosen if pod.has_controller]
         bare = [pod for pod in one.chosen if not pod.has_controller]
-        # A pod that nobody replaces exempts itself, not its gang.
+        # A pod that no controller replaces exempts itself, not its gang.
         if bare and await self._writer.let_go(bare):
             self._reports.not_replaced(bare, one.gang)
         if not replaced:

@@ -49,7 +49,7 @@ class Bounds:
     minute."""
 
 
-def nobody(_: asyncio.BaseTransport) -> bool:
+def trusts_no_client(_: asyncio.BaseTransport) -> bool:
     """Trust no connection."""
     return False
 
@@ -174,7 +174,7 @@ async def listen(
     address: str,
     port: int,
     context: ssl.SSLContext | None = None,
-    is_trusted: IsTrusted = nobody,
+    is_trusted: IsTrusted = trusts_no_client,
 ) -> OpenPort:
     """Open a port, with TLS where there is a context; raises `OSError` where it is taken."""
     # Compressed bodies stay compressed and so fail to decode: only a decompression bomb uses them.

@@ -195,7 +195,11 @@ async def test_a_cleaner_is_asked_before_sigterm_and_removes_only_its_own_finali
     }
 
 
-async def test_a_cleaner_puts_its_finalizer_on_selected_pods_and_cleans_whoever_deletes() -> None:
+GONE = {"deletionTimestamp": "2026-11-21T12:00:00Z", "deletionGracePeriodSeconds": 0}
+
+
+def licence_cleaner() -> tuple[kopf.OperatorRegistry, list[str]]:
+    """Return an operator whose cleaner selects pods with a licence, and the names it cleaned."""
     registry, cleaned = kopf.OperatorRegistry(), list[str]()
 
     @reprieve.on.eviction(
@@ -204,13 +208,17 @@ async def test_a_cleaner_puts_its_finalizer_on_selected_pods_and_cleans_whoever_
     def release(name: str, **_: Any) -> None:
         cleaned.append(name)
 
+    return registry, cleaned
+
+
+async def test_a_cleaner_puts_its_finalizer_on_selected_pods_and_cleans_whoever_deletes() -> None:
+    registry, cleaned = licence_cleaner()
     server = PodServer()
     server.put("licensed", labels={"licence": "yes"})
     server.put("other", labels={})
     async with operator(server, registry):
         await until(lambda: server.finalizers("licensed") == [OURS])
-        gone = {"deletionTimestamp": "2026-11-21T12:00:00Z", "deletionGracePeriodSeconds": 0}
-        server.put("licensed", **gone)
+        server.put("licensed", **GONE)
         await until(lambda: server.finalizers("licensed") == [])
     assert cleaned == ["licensed"]
     assert server.finalizers("other") == []
@@ -218,20 +226,12 @@ async def test_a_cleaner_puts_its_finalizer_on_selected_pods_and_cleans_whoever_
 
 async def test_a_pod_that_is_selected_no_longer_is_cleaned_all_the_same() -> None:
     """Without this, a pod whose labels changed would keep the finalizer for ever."""
-    registry, cleaned = kopf.OperatorRegistry(), list[str]()
-
-    @reprieve.on.eviction(
-        finalizer=OURS, labels={"licence": "yes"}, adds_finalizer=True, registry=registry
-    )
-    def release(name: str, **_: Any) -> None:
-        cleaned.append(name)
-
+    registry, cleaned = licence_cleaner()
     server = PodServer()
     server.put("licensed", labels={"licence": "yes"})
     async with operator(server, registry):
         await until(lambda: server.finalizers("licensed") == [OURS])
-        gone = {"deletionTimestamp": "2026-11-21T12:00:00Z", "deletionGracePeriodSeconds": 0}
-        server.put("licensed", labels={}, **gone)
+        server.put("licensed", labels={}, **GONE)
         await until(lambda: server.finalizers("licensed") == [])
     assert cleaned == ["licensed"]
 
@@ -257,8 +257,7 @@ async def test_cleaners_of_one_program_do_not_wait_for_each_other_and_see_a_canc
         await until(lambda: server.finalizers("pod") == [OURS])
         assert cleaned == ["pod"]
         server.put("pod", annotations=both)
-        gone = {"deletionTimestamp": "2026-11-21T12:00:00Z", "deletionGracePeriodSeconds": 0}
-        server.put("pod", annotations=both, **gone)
+        server.put("pod", annotations=both, **GONE)
         await until(lambda: server.finalizers("pod") == [])
     assert tries == [CleanerTurn.BEFORE_SIGTERM, CleanerTurn.AT_THE_END]
 

@@ -82,7 +82,7 @@ async def leading(api: Api, lease_api: Api) -> AsyncIterator[Leader]:
 
 
 async def evict_gang(directory: Path, pods: int, *, owned: bool = True, **settings: Any) -> BusyApi:
-    """Mark one pod of a gang, and wait until all are gone; nobody else led meanwhile."""
+    """Mark one pod of a gang, and wait until all are gone; no other operator led meanwhile."""
     async with busy_api(directory, **settings) as (stub, api, lease_api):
         add_gang(stub, pods, owned=owned)
         async with leading(api, lease_api) as leader:

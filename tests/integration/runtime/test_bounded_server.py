@@ -7,9 +7,15 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from reprieve_runtime.serving.bounded_server import Bounds, IsTrusted, listen, nobody, peer_of
+from reprieve_runtime.serving.bounded_server import (
+    Bounds,
+    IsTrusted,
+    listen,
+    peer_of,
+    trusts_no_client,
+)
+from reprieve_testing.servers.attackers import Connection, is_closed
 
-Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 CROWD, OTHER = "127.66.0.1", "127.66.0.2"
 
 
@@ -31,7 +37,9 @@ class Port:
 
 
 @asynccontextmanager
-async def port(is_trusted: IsTrusted = nobody, idle_seconds: float = 60.0) -> AsyncIterator[Port]:
+async def port(
+    is_trusted: IsTrusted = trusts_no_client, idle_seconds: float = 60.0
+) -> AsyncIterator[Port]:
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
     async def respond(request: web.BaseRequest) -> web.Response:
@@ -49,14 +57,6 @@ async def port(is_trusted: IsTrusted = nobody, idle_seconds: float = 60.0) -> As
         for writer in opened.opened:
             writer.transport.abort()
         await listening.close()
-
-
-async def is_closed(connection: Connection) -> bool:
-    async with asyncio.timeout(60):
-        try:
-            return await connection[0].read(1) == b""
-        except ConnectionResetError:
-            return True
 
 
 async def ask(connection: Connection, path: str = "/") -> bytes:

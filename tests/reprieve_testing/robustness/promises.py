@@ -67,7 +67,7 @@ def no_removal_by_others_before_an_acknowledgement(of: RoundHistory) -> Iterator
             yield f"{victim.pod}: {write.what} by {write.user} at {write.at} was let through"
 
 
-def nobody_is_untold_while_an_operator_leads(of: RoundHistory) -> Iterator[str]:
+def no_victim_is_untold_while_an_operator_leads(of: RoundHistory) -> Iterator[str]:
     """A victim with notice that is deleted has been asked, if an operator led for long enough."""
     writes, hints = invariants.by_uid(of.history.writes), invariants.by_uid(of.history.hints)
     for victim in _with_notice(of):
@@ -83,7 +83,7 @@ def nobody_is_untold_while_an_operator_leads(of: RoundHistory) -> Iterator[str]:
             )
 
 
-def nobody_is_lost(of: RoundHistory) -> Iterator[str]:
+def no_victim_is_lost(of: RoundHistory) -> Iterator[str]:
     """A pod that no longer exists was deleted by a request that the audit log has."""
     removed = {write.pod for write in of.history.writes if write.is_deletion}
     removed |= {write.pod for write in of.removals_by_others}
@@ -134,8 +134,8 @@ def events_tell_what_happened(of: RoundHistory) -> Iterator[str]:
 
 ALL: Sequence[Callable[[RoundHistory], Iterator[str]]] = (
     no_removal_by_others_before_an_acknowledgement,
-    nobody_is_untold_while_an_operator_leads,
-    nobody_is_lost,
+    no_victim_is_untold_while_an_operator_leads,
+    no_victim_is_lost,
     nothing_ends_after_its_mark_is_removed,
     every_ledger_has_its_victims,
     events_tell_what_happened,

@@ -11,7 +11,17 @@ from typing import Self
 
 from reprieve_testing.servers.reviews import a_pod, a_review
 
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _PIECE = b"y" * 65536
+
+
+async def is_closed(connection: Connection) -> bool:
+    """Wait until the server closes a connection; `False` if it sends something."""
+    async with asyncio.timeout(60):
+        try:
+            return await connection[0].read(1) == b""
+        except ConnectionResetError:
+            return True
 
 
 @contextmanager
@@ -93,9 +103,7 @@ class Attackers:
             await asyncio.sleep(0)
 
     @asynccontextmanager
-    async def _posting(
-        self, size: int
-    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    async def _posting(self, size: int) -> AsyncIterator[Connection]:
         reader, writer = await self._connect()
         head = "POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: {size}\r\n\r\n".encode())
@@ -104,7 +112,7 @@ class Attackers:
         finally:
             writer.transport.abort()
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self) -> Connection:
         connection = await asyncio.open_connection(
             "127.0.0.1", self._port, ssl=self._context, local_addr=(next(self._addresses), 0)
         )

@@ -24,7 +24,7 @@ from reprieve_certs.serving import ServingContext
 from reprieve_policy.facts import Facts, GangTraits, JobRequests
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_runtime.serving.bounded_server import IsTrusted, nobody
+from reprieve_runtime.serving.bounded_server import IsTrusted, trusts_no_client
 from reprieve_webhooks import listener
 from reprieve_webhooks.admission.review import AdmissionRequest
 from reprieve_webhooks.http.routes import RouteHandler
@@ -214,7 +214,7 @@ async def running_server(
     further_routes: Mapping[tuple[str, str], RouteHandler] = MappingProxyType({}),
     guard: PodGuard | None = None,
     client_ca: Path | None = None,
-    is_trusted: IsTrusted = nobody,
+    is_trusted: IsTrusted = trusts_no_client,
 ) -> AsyncIterator[RunningServer]:
     """Run the real server over TLS on a free port of loopback."""
     source, readiness = FixedFacts(facts or Facts()), FixedReadiness()

@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from reprieve_runtime.serving.bounded_server import IsTrusted, nobody, peer_of
+from reprieve_runtime.serving.bounded_server import IsTrusted, peer_of, trusts_no_client
 
 from .body_budget import SMALL_BYTES, BodyBudget, Client
 
@@ -23,7 +23,7 @@ class RequestBodyReader:
         timeout_seconds: float,
         max_commas: int | None = None,
         budget: BodyBudget | None = None,
-        is_trusted: IsTrusted = nobody,
+        is_trusted: IsTrusted = trusts_no_client,
     ) -> None:
         """`noun` names one body in the messages that refuse it.
 

@@ -9,11 +9,11 @@ import pytest
 import pytest_asyncio
 
 from reprieve_runtime.serving.bounded_server import Bounds
+from reprieve_testing.servers.attackers import Connection, is_closed
 from reprieve_testing.servers.reviews import RunningServer, running_server, trusting
 from reprieve_webhooks import listener
 
 MOST = 3
-Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Port:
@@ -76,14 +76,6 @@ async def listening_port(handshake_seconds: float = 60.0) -> AsyncIterator[Port]
 async def port() -> AsyncIterator[Port]:
     async with listening_port() as opened:
         yield opened
-
-
-async def is_closed(connection: Connection) -> bool:
-    async with asyncio.timeout(60):
-        try:
-            return await connection[0].read(1) == b""
-        except ConnectionResetError:
-            return True
 
 
 async def ask(connection: Connection) -> bytes:

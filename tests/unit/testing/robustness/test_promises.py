@@ -86,7 +86,7 @@ CASES = {
         good(history={"writes": LATE}),
         ["every_victim_ends_in_time"],
     ),
-    "beyond the ceiling because nobody led": Planted(
+    "beyond the ceiling because no operator led": Planted(
         good(
             history={
                 "writes": LATE,
@@ -107,9 +107,11 @@ CASES = {
         ["one_delete_each", "every_victim_ends_in_time"],
     ),
     "deleted untold while an operator led": Planted(
-        good(history=UNTOLD), ["nobody_is_untold_while_an_operator_leads"]
+        good(history=UNTOLD), ["no_victim_is_untold_while_an_operator_leads"]
     ),
-    "deleted untold because nobody led": Planted(good(history=UNTOLD | {"outages": ALL_THE_TIME})),
+    "deleted untold because no operator led": Planted(
+        good(history=UNTOLD | {"outages": ALL_THE_TIME})
+    ),
     "evicted by a drain before it saved": Planted(
         good(removals_by_others=[by_drain(10)]),
         ["no_removal_by_others_before_an_acknowledgement"],
@@ -117,7 +119,7 @@ CASES = {
     "evicted by a drain while the guard was away": Planted(
         good(removals_by_others=[by_drain(10)], guard_outages=[Outage(after(9), after(11))])
     ),
-    "evicted by a drain while nobody led": Planted(
+    "evicted by a drain while no operator led": Planted(
         good(history={"outages": ALL_THE_TIME}, removals_by_others=[by_drain(10)])
     ),
     "evicted by a drain after it saved": Planted(good(removals_by_others=[by_drain(19.5)])),
@@ -140,7 +142,7 @@ CASES = {
                 "writes": [WRITES[0]],
             },
         ),
-        ["nobody_is_lost"],
+        ["no_victim_is_lost"],
     ),
     "its end decided after its mark was removed": Planted(
         good(unmarked_at={POD: after(19)}), ["nothing_ends_after_its_mark_is_removed"]
