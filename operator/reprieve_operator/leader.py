@@ -186,7 +186,7 @@ class Leader:
             preemptors=preemptors,
             settings=self._settings,
             clock=self._clock,
-            addresses=addresses,
+            refusal_of=addresses.refusal,
         )
         # Those of all Namespaces, if it is the operator's own.
         namespaces.on_terminating = lambda name: registry.on_namespace_terminating(

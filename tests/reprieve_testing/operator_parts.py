@@ -55,6 +55,7 @@ def a_registry(
         "victim_sets": VictimSets(Clock()),
         "preemptors": Preemptors(cast("Api", None), VictimSets(Clock()), Clock()),
         "clock": Clock(),
+        "refusal_of": lambda _: None,
     }
     given: dict[str, Any] = {**absent, **usual, **parts}
     return build_registry(policy=policy, namespaces=namespaces, recorder=recorder, **given)

@@ -77,6 +77,8 @@ class SignalEndpoint:
     signal: str
 
 
+AddressRefusal = Callable[[IPv4Address | IPv6Address], str | None]
+"""Why an address is not called, by what is known of the cluster (`reserved_addresses`)."""
 Endpoint = HttpEndpoint | GrpcEndpoint | SignalEndpoint
 """One class for each transport; `client.transport_factories` maps them."""
 
@@ -86,12 +88,11 @@ def resolve(
     hint: Hint,
     *,
     allow_loopback: bool,
-    refusal_of: Callable[[IPv4Address | IPv6Address], str | None] = lambda _: None,
+    refusal_of: AddressRefusal = lambda _: None,
 ) -> Endpoint | str | None:
     """Return the endpoint of the pod's hint, or the reason why it has none.
 
-    Returns `None` if the request is delivered by the annotation alone. `refusal_of`: why an address
-    is not called, by what is known of the cluster (`reserved_addresses`).
+    Returns `None` if the request is delivered by the annotation alone.
     """
     if isinstance(hint, SignalHint) and not agent.has_agent(pod.spec.initContainers):
         return _signal_endpoint(pod, hint)

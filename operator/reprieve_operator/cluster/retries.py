@@ -1,9 +1,9 @@
 """What a refused call means for a victim: whether it is made again, and how long others wait."""
 
-from datetime import timedelta
 from http import HTTPStatus
 
 from reprieve_operator.clock import Clock
+from reprieve_policy.lifecycle.cleanup import GIVE_UP_AFTER
 from reprieve_runtime.client.api import ApiError
 
 GONE_OR_CHANGED = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
@@ -19,9 +19,6 @@ _OVERLOADED_STATUSES = (
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
-GIVE_UP_AFTER = timedelta(seconds=60)
-"""How long a call is repeated that may still succeed: the API server is under load, or a webhook
-that fails closed is down."""
 _TOO_LARGE_STATUSES = (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
 _TOO_LARGE_MESSAGES = ("request is too large", "message larger than max")
 """What etcd and its client say of an object above 1.5 MiB; the API server passes it on as a 500."""

@@ -1,8 +1,8 @@
 """Wires the reconcilers: the only place that knows all collaborators of a victim."""
 
 from reprieve_operator.checkpointing.client import CheckpointClient
+from reprieve_operator.checkpointing.endpoints import AddressRefusal
 from reprieve_operator.checkpointing.poller import CheckpointPoller
-from reprieve_operator.checkpointing.reserved_addresses import ReservedAddresses
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
@@ -52,7 +52,7 @@ def build_registry(
     preemptors: Preemptors,
     settings: OperatorSettings,
     clock: Clock,
-    addresses: ReservedAddresses | None = None,
+    refusal_of: AddressRefusal,
 ) -> ReconcilerRegistry:
     """Return an empty registry that makes a reconciler for each victim."""
     reread_seconds = settings.resync_interval_seconds
@@ -83,7 +83,7 @@ def build_registry(
             recorder,
             settings=settings,
             clock=clock,
-            addresses=addresses,
+            refusal_of=refusal_of,
             gang_size=lambda: gang_member.gang_size,
         )
         notice = Notice(

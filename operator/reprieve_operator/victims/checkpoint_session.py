@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 from reprieve_operator.checkpointing import endpoints
 from reprieve_operator.checkpointing.client import CheckpointClient
-from reprieve_operator.checkpointing.endpoints import Endpoint, SignalEndpoint
+from reprieve_operator.checkpointing.endpoints import AddressRefusal, Endpoint, SignalEndpoint
 from reprieve_operator.checkpointing.poller import CheckpointPoller
-from reprieve_operator.checkpointing.reserved_addresses import ReservedAddresses
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
@@ -41,10 +40,10 @@ class CheckpointSession:
         *,
         settings: OperatorSettings,
         clock: Clock,
-        addresses: ReservedAddresses | None = None,
-        gang_size: Callable[[], int] = lambda: 0,
+        refusal_of: AddressRefusal,
+        gang_size: Callable[[], int],
     ) -> None:
-        self._refusal_of = (lambda _: None) if addresses is None else addresses.refusal
+        self._refusal_of = refusal_of
         self._gang_size = gang_size
         self.poller = poller
         self._client = client

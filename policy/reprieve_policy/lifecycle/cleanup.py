@@ -24,8 +24,9 @@ from .transitions import TERMINAL
 _READY = (Phase.SETTLED, Phase.SAVED)
 _NOTIFIED = (*AWAITING_WORKLOAD, *_READY, Phase.TERMINATING)
 """Phases in which cleaners before SIGTERM are asked."""
-_GIVE_UP_AFTER = timedelta(seconds=60)
-"""As for every write that an eviction can do without."""
+GIVE_UP_AFTER = timedelta(seconds=60)
+"""How long a write is repeated that an eviction can do without, and that may still succeed: the API
+server is under load, or a webhook that fails closed is down."""
 
 
 class ReleaseReason(StrEnum):
@@ -86,7 +87,7 @@ def decide_release_unwritten(held: HeldVictim, refused_for: timedelta) -> Releas
     refusal would lose what a victim leaves whose operator was away until after the ceiling.
     """
     is_over = held.overdue >= timedelta(seconds=held.ceiling_seconds)
-    return ReleaseReason.WRITES_REFUSED if is_over and refused_for >= _GIVE_UP_AFTER else None
+    return ReleaseReason.WRITES_REFUSED if is_over and refused_for >= GIVE_UP_AFTER else None
 
 
 def pending_cleaners(named: Iterable[str], on_pod: Iterable[str]) -> tuple[str, ...]:

@@ -7,9 +7,9 @@ from reprieve_operator.cluster import event_messages
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.policies import PolicySource
-from reprieve_operator.cluster.retries import GIVE_UP_AFTER
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.lifecycle import termination
+from reprieve_policy.lifecycle.cleanup import GIVE_UP_AFTER
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_runtime.backoff import Backoff
 from reprieve_runtime.client.api import ApiError

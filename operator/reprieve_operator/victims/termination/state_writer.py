@@ -10,9 +10,10 @@ from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.policies import PolicySource
-from reprieve_operator.cluster.retries import GIVE_UP_AFTER, is_object_too_large
+from reprieve_operator.cluster.retries import is_object_too_large
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.lifecycle import termination
+from reprieve_policy.lifecycle.cleanup import GIVE_UP_AFTER
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_policy.lifecycle.machine import LifecycleDecision
 from reprieve_runtime.client.api import ApiError

@@ -3,10 +3,10 @@
 Checked: whether they are preemptible and can preempt, class, priority, preemption priority, the
 gang's `min-available` and size, and its disruption mode, unless that is what the JobSet or PodGroup
 of the pod states, which may change or go while old pods live, or they cannot be read. A pod is
-compared
-with the gang's living members when it is created or joins; the templates of one object are compared
-with each other. The pods of a JobSet or LeaderWorkerSet are one gang, too, but an undeclared one: a
-difference is warned of, and their pods are not compared. Which member comes first does not matter.
+compared with the gang's living members when it is created or joins; the templates of one object are
+compared with each other. The pods of a JobSet or LeaderWorkerSet are one gang, too, but an
+undeclared one: a difference is warned of, and their pods are not compared. Which member comes first
+does not matter.
 A change of a template is warned of: the pods of a rollout would differ from those that it replaces
 one by one, so the workload has to be scaled to 0 in between. After creation protection may only
 fall, and falls one pod after another: that is not refused, nor is what two replicas of the webhooks
