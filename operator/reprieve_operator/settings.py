@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reprieve_runtime.settings import exit_with_errors, load, setting
+from reprieve_runtime.settings import exit_with_errors, load, port_errors, setting
 
 PROGRAM = "reprieve-operator"
 _DESCRIPTION = (
@@ -93,7 +93,8 @@ def _validate(settings: OperatorSettings) -> Sequence[str]:
         "--sweep-interval-seconds must be above 0": settings.sweep_interval_seconds > 0,
         "--resync-interval-seconds must be above 0": settings.resync_interval_seconds > 0,
         "--hint-timeout-seconds must be above 0": settings.hint_timeout_seconds > 0,
-        "--listen-port must be between 0 and 65535": 0 <= settings.listen_port <= 65535,
-        "--metrics-port must be between 0 and 65535": 0 <= settings.metrics_port <= 65535,
     }
-    return [message for message, is_good in checks.items() if not is_good]
+    return [
+        *(message for message, is_good in checks.items() if not is_good),
+        *port_errors(listen_port=settings.listen_port, metrics_port=settings.metrics_port),
+    ]

@@ -63,6 +63,15 @@ def load(settings_type: type[S], *, program: str, description: str, argv: Sequen
     return settings_type(**values)
 
 
+def port_errors(**ports: int) -> list[str]:
+    """Return an error for each port, by the name of its setting, that is none."""
+    return [
+        f"--{name.replace('_', '-')} must be between 0 and 65535"
+        for name, port in ports.items()
+        if not 0 <= port <= 65535
+    ]
+
+
 def exit_with_errors(program: str, errors: Iterable[str]) -> NoReturn:
     """Write all errors to standard error, and exit with status 2."""
     sys.stderr.write("".join(f"{program}: {error}\n" for error in errors))

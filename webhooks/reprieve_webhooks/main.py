@@ -27,7 +27,7 @@ from reprieve_runtime.client.reflector import Reflector
 from reprieve_runtime.client.watch_metrics import WatchedCollection
 from reprieve_runtime.serving.file_limit import raise_file_limit
 from reprieve_runtime.serving.metrics_port import serve_metrics
-from reprieve_runtime.settings import exit_with_errors, load
+from reprieve_runtime.settings import exit_with_errors, load, port_errors
 
 from . import listener
 from .checkpoints import route as checkpoint_route
@@ -60,6 +60,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         description="Admission webhooks of Reprieve: preemption with notice for Kubernetes.",
         argv=sys.argv[1:] if argv is None else argv,
     )
+    errors = port_errors(listen_port=settings.listen_port, metrics_port=settings.metrics_port)
+    if errors:
+        exit_with_errors(_PROGRAM, errors)
     try:
         logs.configure(settings.log_format, settings.log_level)
         names = _serving_names(settings)

@@ -20,7 +20,7 @@ from reprieve_runtime.serving.bounded_server import IsTrusted, trusts_no_client
 
 from .admission import handlers, review
 from .admission.handlers import AdmissionResponse, FactsSource
-from .admission.review import AdmissionRequest, GroupVersionKind, Malformed
+from .admission.review import AdmissionRequest, IdentifiedRequest, Malformed
 from .guard import review as guard_review
 from .guard.review import GuardRequest
 from .http.body_budget import BodyBudget
@@ -33,16 +33,6 @@ _LOG = logging.getLogger(__name__)
 _MAX_COMMAS = 150_000
 """In one review; the largest update that an API server accepts has some 80,000. A hostile value
 takes 7 µs and 120 bytes to decode: without this, 8 MB of `{},` would take 17 s and 300 MB."""
-_MAX_UID_LENGTH = 128
-"""Of a review; an API server's has 36 characters. The response repeats it, and waits in memory for
-a client that reads it."""
-
-
-class IdentifiedRequest(Protocol):
-    """What every review contains."""
-
-    uid: str
-    kind: GroupVersionKind
 
 
 R = TypeVar("R", bound=IdentifiedRequest)
@@ -156,7 +146,7 @@ class Webhooks:
         self, name: str, parse: Parse[R], handle: Handle[R], body: bytes
     ) -> web.StreamResponse:
         try:
-            request = _with_bounded_uid(parse(body))
+            request = parse(body)
         except Exception:  # noqa: BLE001 - as below; the uid of the review is not known yet
             _LOG.exception("could not decode the review", extra={"webhook": name})
             self._count(name, "unknown", "error")
@@ -214,9 +204,3 @@ class Webhooks:
             if missing
             else text_response(HTTPStatus.OK, "ok")
         )
-
-
-def _with_bounded_uid(request: R | Malformed) -> R | Malformed:
-    if isinstance(request, Malformed) or len(request.uid) <= _MAX_UID_LENGTH:
-        return request
-    return Malformed(f"request.uid must not have more than {_MAX_UID_LENGTH} characters")

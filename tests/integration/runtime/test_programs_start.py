@@ -25,6 +25,8 @@ BAD_SETTINGS = {
     "log format must be one of json, text": ("--log-format", "xml"),
     "LOUD": ("--log-level", "loud"),
     "--listen-port: 'many' is not a valid integer.": ("--listen-port", "many"),
+    "--listen-port must be between 0 and 65535": ("--listen-port", "65536"),
+    "--metrics-port must be between 0 and 65535": ("--metrics-port", "-1"),
     "--no-such-flag": ("--no-such-flag", "x"),
 }
 

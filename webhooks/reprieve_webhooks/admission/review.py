@@ -7,7 +7,7 @@ other projects, which may have any form, are read in a second pass (`reprieve_ru
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -90,6 +90,20 @@ class Malformed:
     detail: str
 
 
+_MAX_UID_LENGTH = 128
+"""Of a review; an API server's has 36 characters. The response repeats it, and waits in memory for
+a client that reads it."""
+
+
+class IdentifiedRequest(Protocol):
+    """What every review contains."""
+
+    uid: str
+    kind: GroupVersionKind
+
+
+R = TypeVar("R", bound=IdentifiedRequest)
+
 _DECODER = msgspec.json.Decoder(_AdmissionReview)
 _HEADER_DECODER = msgspec.json.Decoder(_HeaderReview)
 _OBJECTS_DECODER = msgspec.json.Decoder(_ObjectsReview)
@@ -107,8 +121,19 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes, expected: str) -> T | 
         return Malformed("not JSON: not UTF-8")
 
 
+def with_bounded_uid(request: R | Malformed) -> R | Malformed:
+    """Refuse a request whose uid is longer than any API server's."""
+    if isinstance(request, Malformed) or len(request.uid) <= _MAX_UID_LENGTH:
+        return request
+    return Malformed(f"request.uid must not have more than {_MAX_UID_LENGTH} characters")
+
+
 def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> AdmissionRequest | Malformed:
     """Return the request of a review; of a kind in `listed`, with its pod templates."""
+    return with_bounded_uid(_parse(body, listed))
+
+
+def _parse(body: bytes, listed: TemplateKinds) -> AdmissionRequest | Malformed:
     try:
         review = _DECODER.decode(body)
     except msgspec.ValidationError as error:

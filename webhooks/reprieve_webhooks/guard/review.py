@@ -8,6 +8,7 @@ from reprieve_webhooks.admission.review import (
     Malformed,
     UserInfo,
     decode,
+    with_bounded_uid,
 )
 
 from .objects import GuardedPod
@@ -83,4 +84,6 @@ def parse(body: bytes) -> GuardRequest | Malformed:
         return review
     if review.api_version != API_VERSION:
         return Malformed(f"apiVersion must be {API_VERSION}")
-    return review.request or Malformed("not an AdmissionReview: no request")
+    if review.request is None:
+        return Malformed("not an AdmissionReview: no request")
+    return with_bounded_uid(review.request)
