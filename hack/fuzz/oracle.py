@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from msgspec import Raw
@@ -25,10 +25,14 @@ from reprieve_runtime.client.stored import ObjectIdentity, WatchEvent
 from reprieve_webhooks.admission import handlers, review
 from reprieve_webhooks.admission.review import AdmissionRequest, Malformed
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
+from reprieve_webhooks.http.body_budget import SMALL_BYTES
+from reprieve_webhooks.server import MAX_COMMAS
 
 VALIDATE, MUTATE = "/validate", "/mutate"
 _HANDLERS = {VALIDATE: handlers.validate, MUTATE: handlers.mutate}
 OK, BAD_REQUEST, LATE, TOO_LARGE, NOT_KNOWN = 200, 400, 408, 413, 503
+NO_ROOM = frozenset((429, 503))
+"""Of a large body that waited until its time was over: others were under way."""
 LOOKUP_SECONDS = 10.0
 """Seconds for one lookup: the stub API server shares a core with everything else here."""
 
@@ -113,7 +117,14 @@ class Oracle:
 
     async def expect(self, path: str, body: bytes) -> Expected:
         """Return the correct answer to a body that arrives completely at a path."""
-        if len(body) > self._max_review_bytes:
+        expected = await self._expect(path, body)
+        if len(body) <= SMALL_BYTES:
+            return expected
+        # All clients of this program have one address, and some send large bodies slowly.
+        return replace(expected, statuses=expected.statuses | NO_ROOM)
+
+    async def _expect(self, path: str, body: bytes) -> Expected:
+        if len(body) > self._max_review_bytes or body.count(b",") > MAX_COMMAS:
             return one_of(TOO_LARGE)
         request = review.parse(body, self._facts.template_kinds)
         return (
