@@ -324,8 +324,9 @@ def test_a_mark_in_kube_system_is_refused_to_every_user(cluster: ClusterHandle) 
     )
 
 
+@pytest.mark.usefixtures("thief")
 def test_the_limits_follow_an_account_that_an_overlay_renames_and_moves(
-    thief: Account, cluster: ClusterHandle
+    cluster: ClusterHandle,
 ) -> None:
     renamed = "team-reprieve-operator"
     account = {"kind": "ServiceAccount", "name": renamed, "namespace": TEAM}

@@ -7,6 +7,7 @@ from reprieve_cli.cluster import installation
 from reprieve_cli.cluster.cluster_policy import POLICY_NAME
 from reprieve_cli.commands import audit
 from reprieve_operator.settings import OperatorSettings
+from reprieve_operator.unchecked_claims import POLICY
 from reprieve_policy.admission import permissions
 from reprieve_policy.kube import controllers
 from reprieve_policy.kube.template_kinds import WELL_KNOWN
@@ -113,6 +114,7 @@ CALLS = {
             "get",
             WEBHOOKS.webhook_configuration,
         ),
+        *everywhere("admissionregistration.k8s.io/validatingadmissionpolicies", "get", POLICY),
         # checkpointing/reserved_addresses.py
         *everywhere("networking.k8s.io/servicecidrs", "list watch"),
         # cluster/event_recorder.py
