@@ -34,7 +34,8 @@ def command(target: ClusterTarget, *, output: str) -> None:
 
     Shows whether it is installed, its version, the operator's leader and its Lease, the webhooks
     and their CA, the guard, whether the policy can be read, the victims by phase, those that should
-    be gone by now, and pods of kube-system that an earlier version left a finalizer on. Writes nothing. Needs the rights of the ClusterRole reprieve:status.
+    be gone by now, and pods of kube-system that an earlier version left a finalizer on. Writes
+    nothing. Needs the rights of the ClusterRole reprieve:status.
 
     Exit status: 0 all is well; 1 there is a problem; 2 something could not be read.
     """
