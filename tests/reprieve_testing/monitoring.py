@@ -9,6 +9,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,9 +42,18 @@ _GROUPING = re.compile(r"\b(?:by|on|ignoring|without|group_left|group_right) \((
 _NOT_METRICS = frozenset({"group_left", "group_right", "workload_type"})
 
 
+_VALUES = {
+    "outcome": ("saved", "unresponsive", "denied", "refused", "error", "ok"),
+    "webhook": ("guard", "validate"),
+    "kind": ("Pod", "Eviction"),
+    "verb": ("patch", "evict"),
+}
+"""Values of labels, for a program in which something of each has happened."""
+
+
 @dataclass(frozen=True)
 class Selector:
-    """One metric in an expression, with the matchers (label, operator, value) that stand with it."""
+    """One metric in an expression, with its matchers (label, operator, value)."""
 
     metric: str
     matchers: tuple[tuple[str, str, str], ...]
@@ -159,16 +169,11 @@ def exposition() -> dict[str, str]:
     ):
         for metric in registry._collector_to_names:
             if isinstance(metric, Counter | Gauge | Histogram) and metric._labelnames:
-                metric.labels(*_values(metric._labelnames))
+                values = (_VALUES.get(label, ("some",)) for label in metric._labelnames)
+                for chosen in product(*values):
+                    metric.labels(*chosen)
         shown[job] = generate_latest(registry).decode()
     return shown
-
-
-_VALUES = {"outcome": "error", "webhook": "guard", "kind": "Pod", "verb": "patch"}
-
-
-def _values(labels: tuple[str, ...]) -> list[str]:
-    return [_VALUES.get(label, label) for label in labels]
 
 
 def promtool(*words: str | Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -84,8 +84,8 @@ BINARIES: dict[str, Binary] = {
         140,
         stamp=KUBERNETES,
     ),
-    # Evaluates alert rules and queries as Prometheus does. Without service discovery, whose clients of
-    # clouds are most of what Prometheus is built from.
+    # Evaluates alert rules and queries as Prometheus does. The tag leaves out the discovery of
+    # targets in clouds.
     "promtool": Binary(
         "prometheus",
         "github.com/prometheus/prometheus",

@@ -23,7 +23,7 @@ from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 pytestmark = pytest.mark.cluster
 
 NAME = "reprieve-test-failing"
-FAIL_OPEN = 'apiserver_admission_webhook_fail_open_count{name="failing.test.reprieve.dev",type="validating"} 1'
+FAIL_OPEN = 'apiserver_admission_webhook_fail_open_count{name="failing.test.reprieve.dev",'
 ERRORS = 'reprieve_admission_reviews_total{kind="Pod",outcome="error",webhook="validate"}'
 
 

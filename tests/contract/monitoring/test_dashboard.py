@@ -37,12 +37,9 @@ def test_every_query_has_an_answer(tmp_path: Path) -> None:
         {"expr": f"group({query})", "eval_time": "65m", "exp_samples": wanted}
         for query in QUERIES.values()
     ]
+    test = {"interval": "1m", "input_series": stored, "promql_expr_test": tests}
     file = tmp_path / "test.json"
-    file.write_text(
-        json.dumps(
-            {"tests": [{"interval": "1m", "input_series": stored, "promql_expr_test": tests}]}
-        )
-    )
+    file.write_text(json.dumps({"tests": [test]}))
     done = monitoring.promtool("test", "rules", file)
     assert done.returncode == 0, "\n".join(re.findall(r"expr: .*", done.stdout + done.stderr))
 
