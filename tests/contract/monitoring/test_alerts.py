@@ -163,7 +163,7 @@ ALERTS = {
         Case(
             {f'reprieve_events_dropped_total{{{OPERATOR},pod="a"}}': "0x20 30x20"},
             fires=({"job": "reprieve-operator", "pod": "a"},),
-            value="32.14",
+            value="30",
         ),
         {"none is dropped": Case({f"reprieve_events_dropped_total{{{OPERATOR}}}": "7x40"})},
     ),
