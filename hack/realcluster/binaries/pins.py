@@ -90,7 +90,7 @@ BINARIES: dict[str, Binary] = {
         "prometheus",
         "github.com/prometheus/prometheus",
         "github.com/prometheus/prometheus/cmd/promtool",
-        120,
+        300,
         variables=(("github.com/prometheus/common/version.Version", "{version}"),),
         tags=("remove_all_sd",),
     ),
