@@ -5,13 +5,19 @@ import contextlib
 import logging
 import signal
 import sys
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from typing import Any
 
 import uvloop
 
+from reprieve_certs.issue import ServingNames
+from reprieve_certs.serving import CertificateFiles, ServingContext, keep_self_signed
 from reprieve_runtime import logs
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.serving.file_limit import raise_file_limit
-from reprieve_runtime.serving.metrics_port import serve_metrics
+from reprieve_runtime.serving.metrics_access import MetricsAccess
+from reprieve_runtime.serving.metrics_port import Protection, serve_metrics
 from reprieve_runtime.settings import exit_with_errors
 
 from . import settings as options
@@ -22,6 +28,7 @@ from .server import ProbeServer
 from .settings import OperatorSettings
 
 _log = logging.getLogger(__name__)
+_CERTIFICATE_CHECK_SECONDS = 60.0
 
 
 def main() -> None:
@@ -57,13 +64,20 @@ async def run(settings: OperatorSettings) -> None:
         is_ready=lambda: leader.policy.reflector.is_synced,
         is_healthy=lambda: leader.is_healthy,
     )
+    serving = ServingContext()
     ports = (
         await probes.start(settings.listen_address, settings.listen_port),
         await serve_metrics(
-            metrics.registry, address=settings.listen_address, port=settings.metrics_port
+            metrics.registry,
+            address=settings.listen_address,
+            port=settings.metrics_port,
+            protection=None
+            if settings.metrics_authentication == "none"
+            else Protection(serving.listener, MetricsAccess(api)),
         ),
     )
     work = [
+        asyncio.create_task(_keep_certificate(settings, serving), name="certificate"),
         asyncio.create_task(leader.policy.reflector.run(), name="policy"),
         asyncio.create_task(leader.run(), name="election"),
     ]
@@ -83,6 +97,17 @@ async def run(settings: OperatorSettings) -> None:
     failures = [result for result in results if isinstance(result, Exception)]
     if failures:
         raise failures[0]
+
+
+def _keep_certificate(
+    settings: OperatorSettings, serving: ServingContext
+) -> Coroutine[Any, Any, None]:
+    """Return what serves the certificate of `/metrics`: that of the files, or one of its own."""
+    if settings.metrics_cert_dir is not None:
+        files = CertificateFiles(settings.metrics_cert_dir, serving, count_failure=lambda: None)
+        return files.run(_CERTIFICATE_CHECK_SECONDS)
+    names = ServingNames((f"{settings.deployment_name}.{settings.namespace}.svc",))
+    return keep_self_signed(serving, names, clock=lambda: datetime.now(UTC))
 
 
 if __name__ == "__main__":

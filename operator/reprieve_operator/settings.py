@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from reprieve_runtime.serving.metrics_port import AUTHENTICATION_HELP, MetricsAuthentication
 from reprieve_runtime.settings import exit_with_errors, load, port_errors, setting
 
 PROGRAM = "reprieve-operator"
@@ -64,6 +65,12 @@ class OperatorSettings:
     listen_address: str = setting("0.0.0.0", help="address of both ports below")  # noqa: S104 - for the kubelet's probes
     listen_port: int = setting(8080, help="port of /healthz and /readyz")
     metrics_port: int = setting(8081, help="port of /metrics")
+    metrics_authentication: MetricsAuthentication = setting("token", help=AUTHENTICATION_HELP)
+    metrics_cert_dir: Path | None = setting(
+        None,
+        help="directory with tls.crt and tls.key for /metrics, which another program renews; "
+        "without it, the certificate is self-signed",
+    )
     log_format: str = setting("json", help='"json" or "text"')
     log_level: str = setting("INFO", help="DEBUG, INFO, WARNING or ERROR")
 

@@ -208,7 +208,7 @@ def test_every_checked_right_can_be_granted() -> None:
         (resource, verb)
         for role in manifests.of_kind("ClusterRole")
         for rule in role["rules"]
-        if rule["apiGroups"] == ["reprieve.dev"]
+        if rule.get("apiGroups") == ["reprieve.dev"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }

@@ -311,7 +311,12 @@ class ClusterHandle:
         self, name: str, settings: dict[str, object], command: Sequence[str] = ()
     ) -> Program:
         port, metrics_port = free_port(), free_port()
-        address = {"listen_address": "127.0.0.1", "listen_port": port, "metrics_port": metrics_port}
+        address = {
+            "listen_address": "127.0.0.1",
+            "listen_port": port,
+            "metrics_port": metrics_port,
+            "metrics_authentication": "none",
+        }
         flags = address | settings
         words = [f"--{key.replace('_', '-')}={_shown(value)}" for key, value in flags.items()]
         log = self.cluster.home / "logs" / f"{name}-{next(_names)}.log"
