@@ -116,7 +116,7 @@ function show() {
   );
   fill("namespace", [...shown.victims, ...shown.ended].map((victim) => victim.namespace));
   fill("phase", shown.victims.map((victim) => victim.phase));
-  showRows();
+  refreshRows();
   showDay();
 }
 
@@ -155,6 +155,20 @@ function isWanted(victim) {
     (!byId("problems").checked || isProblem(victim));
 }
 
+// What the rows were made from. They are made anew only when that changes, so that a refresh takes
+// neither the place of a screen reader nor a selection; else only the bars move.
+let rowsKey = "";
+
+function refreshRows() {
+  const filters = ["text", "namespace", "phase"].map((id) => byId(id).value);
+  const parts = [shown.victims, shown.ended, shown.victim_count, filters,
+    byId("problems").checked, [...opened]];
+  const key = JSON.stringify(parts);
+  if (key === rowsKey) return document.querySelectorAll("[data-deadline]").forEach(showTimeLeft);
+  rowsKey = key;
+  showRows();
+}
+
 function showRows() {
   const focused = document.activeElement?.dataset?.uid;
   const phase = byId("phase").value;
@@ -178,7 +192,7 @@ function rows(victim, cells, columns) {
   button.setAttribute("aria-expanded", String(opened.has(victim.uid)));
   button.addEventListener("click", () => {
     if (!opened.delete(victim.uid)) opened.add(victim.uid);
-    showRows();
+    refreshRows();
   });
   const head = element("th");
   head.scope = "row";
@@ -230,19 +244,26 @@ function timeline(victim) {
 function currentCells(victim) {
   const left = cell();
   if (victim.deadline) {
-    const end = Date.parse(victim.deadline);
-    const begun = Date.parse(victim.begun_at);
-    const now = Date.now() + offset;
     const bar = element("progress");
-    bar.max = Math.max(1, end - begun);
-    bar.value = Math.min(bar.max, Math.max(0, now - begun));
-    const text = `${duration(end - now)} left`;
     bar.setAttribute("aria-label", `Time of ${victim.name} that has passed`);
-    left.append(bar, ` ${text}`);
+    left.dataset.begun = victim.begun_at;
+    left.dataset.deadline = victim.deadline;
+    left.append(bar, element("span"));
+    showTimeLeft(left);
   }
   const phase = cell(victim.phase, victim.is_stuck ? "bad" : victim.phase === "saved" ? "good" : "");
   if (victim.is_stuck) phase.append(" (stuck)");
   return [cell(victim.namespace), phase, left, cell(victim.gang), cell(victim.initiator)];
+}
+
+function showTimeLeft(left) {
+  const end = Date.parse(left.dataset.deadline);
+  const begun = Date.parse(left.dataset.begun);
+  const now = Date.now() + offset;
+  const bar = left.querySelector("progress");
+  bar.max = Math.max(1, end - begun);
+  bar.value = Math.min(bar.max, Math.max(0, now - begun));
+  left.querySelector("span").textContent = ` ${duration(end - now)} left`;
 }
 
 function endedCells(victim) {
@@ -289,6 +310,6 @@ function onKey(event) {
 
 byId("login").addEventListener("submit", enter);
 byId("filters").addEventListener("submit", (event) => event.preventDefault());
-byId("filters").addEventListener("input", () => shown && showRows());
+byId("filters").addEventListener("input", () => shown && refreshRows());
 document.addEventListener("keydown", onKey);
 byId("token").focus();
