@@ -125,15 +125,7 @@ async def test_a_screen_reader_finds_a_name_for_each_control_table_and_bar(tab: 
         if not node.get("ignored"):
             role = node.get("role", {}).get("value", "")
             named.setdefault(role, []).append(node.get("name", {}).get("value", ""))
-    for role in (
-        "searchbox",
-        "combobox",
-        "checkbox",
-        "button",
-        "table",
-        "progressbar",
-        "columnheader",
-    ):
+    for role in ("searchbox", "combobox", "checkbox", "button", "table", "progressbar"):
         assert named[role], role
         assert all(named[role]), f"a {role} has no name"
     assert named["heading"] == ["Reprieve", "Now", "The last 24 hours", "Lately"]
@@ -153,6 +145,5 @@ async def test_the_page_is_dark_where_the_user_prefers_that(page: UiPage, tmp_pa
         async with browser(folder, page.url, is_dark=is_dark) as tab:
             await enter(tab)
             await tab.see(f"{NAMES}.length === 2")
-            await tab.screenshot(tmp_path / f"ui-{'dark' if is_dark else 'light'}.png")
             colours[is_dark] = await tab.evaluate("getComputedStyle(document.body).backgroundColor")
     assert colours == {False: "rgb(255, 255, 255)", True: "rgb(20, 23, 28)"}
