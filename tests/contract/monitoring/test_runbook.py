@@ -7,7 +7,7 @@ import pytest
 from reprieve_operator.cluster import event_recorder
 from reprieve_testing import manifests, monitoring
 
-SITE = "https://reprieve.dev/"
+SITE = "https://reprieve.dev/docs/"
 """Where the pages of `docs` are published: `docs/runbook/alerts.md` is `SITE/runbook/alerts/`."""
 DOCS = manifests.ROOT / "docs"
 ALERTS = {rule["alert"]: rule for rule in monitoring.alerts()}
