@@ -63,6 +63,20 @@ def test_every_event_says_what_it_means_and_what_to_do(reason: str) -> None:
     assert "**Do**" in section
 
 
+def test_what_the_runbook_looks_for_in_logs_is_what_the_programs_write() -> None:
+    page = (DOCS / "runbook/alerts.md").read_text(encoding="utf-8")
+    found = re.findall(r"\| grep (?:-i )?(.+)$", page, re.MULTILINE)
+    sought = {words.strip("'\"") for words in found}
+    assert sought == {"error", "uid", "certificate", "unreadable object"}
+    sources = "".join(
+        path.read_text(encoding="utf-8")
+        for package in ("certs", "operator", "runtime", "webhooks")
+        for path in (manifests.ROOT / package).rglob("*.py")
+    )
+    written = " ".join(re.findall(r"_log\.\w+\(.*?\)\n", sources, re.IGNORECASE | re.DOTALL))
+    assert {words for words in sought if words not in written} == set()
+
+
 def test_the_dashboards_link_leads_to_the_runbook() -> None:
     assert [link["url"] for link in monitoring.dashboard()["links"]] == [f"{SITE}runbook/"]
     assert all(resolves(link["url"]) for link in monitoring.dashboard()["links"])
