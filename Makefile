@@ -36,8 +36,9 @@ binaries: setup ## build the control plane, and the node's programs where this m
 	@$(BIN)/python hack/cluster build
 
 .PHONY: upstream
-upstream: setup ## build the upstream scheduler that tests compare with (once, some 3 to 5 minutes)
+upstream: setup ## build what tests compare with: the upstream scheduler and promtool (once, some 5 to 8 minutes)
 	@$(BIN)/python hack/cluster build --what scheduler-plugins
+	@$(BIN)/python hack/cluster build --what promtool
 
 .PHONY: demo
 demo: setup ## boot a real cluster, install Reprieve and show the main job (KUBECONFIG=… uses that cluster after asking)

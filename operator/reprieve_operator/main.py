@@ -5,7 +5,7 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,15 +17,18 @@ from reprieve_runtime import logs
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.serving.file_limit import raise_file_limit
 from reprieve_runtime.serving.metrics_access import MetricsAccess
-from reprieve_runtime.serving.metrics_port import Protection, serve_metrics
+from reprieve_runtime.serving.metrics_port import Handler, Protection, serve_metrics
 from reprieve_runtime.settings import exit_with_errors
 
 from . import settings as options
 from .clock import Clock
+from .history import History
 from .leader import Leader
 from .metrics import OperatorMetrics
 from .server import ProbeServer
 from .settings import OperatorSettings
+from .ui import pages
+from .ui.document import Document, build, state_of
 
 _log = logging.getLogger(__name__)
 _CERTIFICATE_CHECK_SECONDS = 60.0
@@ -59,7 +62,9 @@ async def run(settings: OperatorSettings) -> None:
     # thousands of victims.
     lease_api = await Api.connect(settings.kubeconfig, user_agent=options.PROGRAM)
     # A leader has read the Lease, so that it knows the API server's time before its first victim.
-    leader = Leader(api, lease_api, settings, Clock(now=lease_api.server_time.now), metrics)
+    clock = Clock(now=lease_api.server_time.now)
+    history = History(clock) if settings.ui else None
+    leader = Leader(api, lease_api, settings, clock, metrics, history)
     probes = ProbeServer(
         is_ready=lambda: leader.policy.reflector.is_synced,
         is_healthy=lambda: leader.is_healthy,
@@ -74,6 +79,7 @@ async def run(settings: OperatorSettings) -> None:
             protection=None
             if settings.metrics_authentication == "none"
             else Protection(serving.listener, MetricsAccess(api)),
+            handlers={} if history is None else _ui_handlers(api, settings, leader, history, clock),
         ),
     )
     work = [
@@ -97,6 +103,22 @@ async def run(settings: OperatorSettings) -> None:
     failures = [result for result in results if isinstance(result, Exception)]
     if failures:
         raise failures[0]
+
+
+def _ui_handlers(
+    api: Api, settings: OperatorSettings, leader: Leader, history: History, clock: Clock
+) -> Mapping[str, Handler]:
+    def document() -> Document:
+        term = leader.term
+        return build(
+            identity=settings.holder_identity,
+            leader=leader.election.holder,
+            now=clock.now(),
+            state=None if term is None else state_of(term),
+            history=history,
+        )
+
+    return pages.handlers(MetricsAccess(api, path=pages.PATH, role=pages.ROLE), document)
 
 
 def _keep_certificate(

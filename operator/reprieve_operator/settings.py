@@ -71,6 +71,9 @@ class OperatorSettings:
         help="directory with tls.crt and tls.key for /metrics, which another program renews; "
         "without it, the certificate is self-signed",
     )
+    ui: bool = setting(
+        False, help="show the read-only page /ui on the metrics port, to tokens with the right"
+    )
     log_format: str = setting("json", help='"json" or "text"')
     log_level: str = setting("INFO", help="DEBUG, INFO, WARNING or ERROR")
 
@@ -99,6 +102,9 @@ def _validate(settings: OperatorSettings) -> Sequence[str]:
         "--poll-interval-seconds must be above 0": settings.poll_interval_seconds > 0,
         "--sweep-interval-seconds must be above 0": settings.sweep_interval_seconds > 0,
         "--resync-interval-seconds must be above 0": settings.resync_interval_seconds > 0,
+        "--ui needs --metrics-authentication=token": (
+            not settings.ui or settings.metrics_authentication == "token"
+        ),
         "--hint-timeout-seconds must be above 0": settings.hint_timeout_seconds > 0,
     }
     return [

@@ -28,6 +28,7 @@ T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 PATH = "/metrics"
+ROLE = "reprieve:metrics-reader"
 ACCEPTED_SECONDS = 60.0
 """A token that was revoked, or a right that was taken away, ends after at most this time."""
 REFUSED_SECONDS = 5.0
@@ -62,15 +63,21 @@ NO_TOKEN = Refusal(
     HTTPStatus.UNAUTHORIZED, "a token of the cluster is required: Authorization: Bearer TOKEN"
 )
 NOT_VALID = Refusal(HTTPStatus.UNAUTHORIZED, "the API server does not accept the token")
-NO_RIGHT = Refusal(
-    HTTPStatus.FORBIDDEN,
-    "the token's user may not get the non-resource URL /metrics: bind the ClusterRole "
-    "reprieve:metrics-reader",
-)
 TOO_MANY = Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many new tokens; try again in a second")
 NOT_KNOWN = Refusal(
     HTTPStatus.SERVICE_UNAVAILABLE, "the API server did not say whether the token may be accepted"
 )
+
+
+def no_right(path: str, role: str) -> Refusal:
+    """Return the refusal of a user that lacks the right to `path`, which `role` grants."""
+    return Refusal(
+        HTTPStatus.FORBIDDEN,
+        f"the token's user may not get the non-resource URL {path}: bind the ClusterRole {role}",
+    )
+
+
+NO_RIGHT = no_right(PATH, ROLE)
 
 
 class _User(msgspec.Struct):
@@ -98,10 +105,19 @@ class _AccessReview(msgspec.Struct):
 
 
 class MetricsAccess:
-    """Checks the tokens of clients. No token stays in memory, only its digest."""
+    """Checks the tokens of clients for one path. No token stays in memory, only its digest."""
 
-    def __init__(self, api: Api, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        api: Api,
+        *,
+        path: str = PATH,
+        role: str = ROLE,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._api, self._monotonic = api, monotonic
+        self._path = path
+        self._no_right = no_right(path, role)
         self._accepted_at: BoundedDict[bytes, float] = BoundedDict(_MAX_KNOWN_TOKENS)
         self._new, self._known = (
             SingleFlight[bytes, Refusal | None](REFUSED_SECONDS, limits=limits, monotonic=monotonic)
@@ -157,7 +173,7 @@ class MetricsAccess:
             "uid": user.uid,
             "groups": user.groups or (),
             "extra": user.extra or {},
-            "nonResourceAttributes": {"path": PATH, "verb": "get"},
+            "nonResourceAttributes": {"path": self._path, "verb": "get"},
         }
         body = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -165,7 +181,7 @@ class MetricsAccess:
             "spec": spec,
         }
         review = await self._create("subjectaccessreviews", body, _AccessReview)
-        return None if review.status.allowed else NO_RIGHT
+        return None if review.status.allowed else self._no_right
 
     async def _create(self, resource: str, body: object, decode_as: type[T]) -> T:
         text = await self._api.request(

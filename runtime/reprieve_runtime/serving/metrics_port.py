@@ -5,7 +5,9 @@ reviews and to nothing else.
 """
 
 import ssl
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from aiohttp import web
@@ -26,6 +28,9 @@ AUTHENTICATION_HELP = (
 )
 
 
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
 class Protection(NamedTuple):
     """HTTPS, without which another client could read the token on the network; and the check."""
 
@@ -34,15 +39,25 @@ class Protection(NamedTuple):
 
 
 async def serve_metrics(
-    registry: CollectorRegistry, *, address: str, port: int, protection: Protection | None
+    registry: CollectorRegistry,
+    *,
+    address: str,
+    port: int,
+    protection: Protection | None,
+    handlers: Mapping[str, Handler] = MappingProxyType({}),
 ) -> OpenPort:
-    """Open the port, to any client where there is no protection; `OSError` where it is taken."""
+    """Open the port, to any client where there is no protection; `OSError` where it is taken.
+
+    `handlers` answer further paths, and check for themselves who may read them.
+    """
 
     async def respond(request: web.BaseRequest) -> web.StreamResponse:
+        if request.method == "GET" and request.path in handlers:
+            return await handlers[request.path](request)
         if (request.method, request.path) != ("GET", PATH):
             return web.Response(status=HTTPStatus.NOT_FOUND, text="no such path\n")
         if protection is not None:
-            refused = await _refuse(request, protection.access)
+            refused = await refuse(request, protection.access)
             if refused is not None:
                 return refused
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
@@ -52,7 +67,8 @@ async def serve_metrics(
     return await listen(respond, _BOUNDS, address=address, port=port, context=context)
 
 
-async def _refuse(request: web.BaseRequest, access: MetricsAccess) -> web.Response | None:
+async def refuse(request: web.BaseRequest, access: MetricsAccess) -> web.Response | None:
+    """Return the answer to a request without a token that has the right; `None`: it has one."""
     header = request.headers.get("Authorization", "")
     refusal = await access.refusal(header, peer_of(request.transport))
     if refusal is None:

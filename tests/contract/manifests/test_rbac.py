@@ -201,6 +201,7 @@ def test_the_roles_for_users_have_no_binding() -> None:
         "reprieve:reclaim-nodes",
         "reprieve:send-signals",
         "reprieve:status",
+        "reprieve:ui-reader",
         "reprieve-bare-pods",
     }
 
