@@ -42,10 +42,10 @@ PROVIDED = {"debconf": "debconf-2.0"}
 LOCKS = Path(__file__).parent / "locks"
 LISTS_SECONDS = 24 * 3600.0  # after which the lists of what the mirror has are read again
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-TOOLS = {
-    tool: "the image is built from Debian's packages, on Debian or a distribution derived from it"
-    for tool in ("apt-get", "apt-cache", "dpkg-deb")
-}
+TOOLS = dict.fromkeys(
+    ("apt-get", "apt-cache", "dpkg-deb"),
+    "the image is built from Debian's packages, on Debian or a distribution derived from it",
+)
 NETWORK = "does this machine reach the Debian mirror of its apt configuration?"
 
 
