@@ -61,7 +61,7 @@ def pin(progress: Progress) -> None:
         python_packages.write_locks()
     release = debian.release()
     debian.write_lock(release.lock, debian.resolve(progress))
-    progress.say(f"wrote {python_packages.LOCKS.relative_to(REPOSITORY)}: review and commit them")
+    progress.say(f"wrote {debian.LOCKS.relative_to(REPOSITORY)}: review and commit them")
 
 
 def build(output: Path, name: str | None, progress: Progress) -> Path:

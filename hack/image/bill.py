@@ -78,6 +78,6 @@ def _debian(package: Package, release: Release) -> Component:
 def _python(package: Distribution) -> Component:
     name, version = package.metadata["Name"], package.version
     purl = PackageURL("pypi", name=name.lower().replace("_", "-"), version=version)
-    stated = package.metadata.get("License-Expression")
-    licenses = [LicenseFactory().make_from_string(stated)] if stated else []
+    stated = package.metadata.json.get("license_expression")
+    licenses = [LicenseFactory().make_from_string(str(stated))] if stated else []
     return Component(name=name, version=version, bom_ref=str(purl), purl=purl, licenses=licenses)

@@ -12,14 +12,13 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import base, command
-from .debian import LOCKS
+from . import base, command, debian
 from .errors import ImageError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-DEPENDENCIES = LOCKS / "requirements.lock"
-BUILD = LOCKS / "build.lock"
-BUILD_INPUT = LOCKS / "build.in"
+DEPENDENCIES = debian.LOCKS / "requirements.lock"
+BUILD = debian.LOCKS / "build.lock"
+BUILD_INPUT = debian.LOCKS / "build.in"
 NETWORK = "does this machine reach the Python package index that it is configured for?"
 # The image's C library is newer on every release that is built from, and wheels state the oldest.
 PLATFORMS = {"amd64": "x86_64-manylinux_2_36", "arm64": "aarch64-manylinux_2_36"}
@@ -103,11 +102,12 @@ def compile_modules(layer: Path, base_root: Path) -> None:
     if loader is None:
         raise ImageError("the Debian packages have no dynamic loader")
     # The loader is named, because the machine's own may be of another C library.
-    python = [loader, "--library-path", loader.parent, base.python_of(base_root), "-s", "-S"]
-    options = ["--invalidation-mode", "unchecked-hash", "-s", layer, "-p", "/", "-q", "-f"]
+    interpreter = base.python_of(base_root)
+    python: list[str | Path] = [loader, "--library-path", loader.parent, interpreter, "-s", "-S"]
+    options: list[str | Path] = ["--invalidation-mode", "unchecked-hash", "-s", layer, "-p", "/"]
     environment = {"PYTHONHOME": str(base_root / "usr"), "PYTHONHASHSEED": "0", "LANG": "C.UTF-8"}
     command.run(
-        [*python, "-m", "compileall", *options, layer],
+        [*python, "-m", "compileall", "-q", "-f", *options, layer],
         "is a module of the image broken?",
         environment=environment,
     )
