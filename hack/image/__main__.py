@@ -69,7 +69,7 @@ def build(output: Path, name: str | None, progress: Progress) -> Path:
     began = time.monotonic()
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     version = str(project["version"])
-    name = name or f"docker.io/library/reprieve:{version}"
+    name = name or name_of(version)
     epoch = source_date_epoch()
     release = debian.release()
     packages = debian.packages(release, progress)
@@ -119,6 +119,11 @@ def build(output: Path, name: str | None, progress: Progress) -> Path:
     )
     print(digest)
     return target
+
+
+def name_of(version: str) -> str:
+    """Return what a node makes of the image that the base names, `reprieve:VERSION`."""
+    return f"docker.io/library/reprieve:{version}"
 
 
 def source_date_epoch() -> int:
