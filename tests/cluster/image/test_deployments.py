@@ -75,7 +75,7 @@ def test_both_deployments_run_two_replicas_on_two_nodes_without_restarts(
     assert not any(status["restartCount"] for pod in pods for status in statuses(pod))
     labels = installed.kubectl.find("namespace", OPERATOR_NAMESPACE)["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-    status = installed.reprieve("status")
+    status = installed.reprieve("status", seconds=SECONDS)
     assert status.returncode == 0, status.stdout + status.stderr
 
 
@@ -131,7 +131,9 @@ def test_a_drained_node_fails_no_review_and_its_replicas_run_elsewhere(
 
 def in_the_documented_order(ours: OwnCluster) -> None:
     ours.kubectl.read("scale", *IN_OURS, "deployment/reprieve-operator", "--replicas=0")
-    wait_for("a cleanup", lambda: ours.reprieve("cleanup").returncode == 0, SECONDS)
+    wait_for(
+        "a cleanup", lambda: ours.reprieve("cleanup", seconds=SECONDS).returncode == 0, SECONDS
+    )
     delete_base(ours)
 
 
@@ -154,7 +156,7 @@ def test_after_an_uninstallation_in_any_order_no_pod_is_stuck_and_nothing_is_lef
         installed.mark(namespace, "victim")
         installed.wait_phase(namespace, "victim", "hinted", SECONDS)
         remove(installed)
-        cleaned = installed.reprieve("cleanup")
+        cleaned = installed.reprieve("cleanup", seconds=SECONDS)
         assert cleaned.returncode == 0, cleaned.stdout + cleaned.stderr
         pod = installed.pod(namespace, "victim")
         if pod is not None:
