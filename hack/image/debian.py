@@ -83,7 +83,8 @@ class Release:
 
 
 def release() -> Release:
-    """Return the distribution of this machine."""
+    """Return the distribution of this machine; raise where it is not derived from Debian."""
+    command.need(TOOLS)
     facts = platform.freedesktop_os_release()
     machine = platform.machine()
     architecture = ARCHITECTURES.get(machine)
@@ -118,7 +119,6 @@ def packages(of: Release, progress: Progress) -> list[Package]:
 
 def resolve(progress: Progress) -> list[Package]:
     """Return the newest packages that the image needs, as apt resolves them."""
-    command.need(TOOLS)
     _prepare()
     lists = _home() / "state" / "lists"
     stamp = _home() / "lists-read"

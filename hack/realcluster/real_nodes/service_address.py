@@ -30,7 +30,7 @@ def start(cluster: Cluster) -> None:
     """Create the address, and start the program unless it runs."""
     network = ipaddress.IPv4Network(cluster.service_cidr)
     address = str(next(network.hosts()))
-    kernel.add_bridge(_bridge(cluster), f"{address}/32", address)
+    kernel.add_bridge(bridge(cluster), f"{address}/32", address)
     arguments = [address, cluster.port("kube-apiserver")]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-m", f"{__package__}.{Path(__file__).stem}", *arguments]
@@ -40,10 +40,11 @@ def start(cluster: Cluster) -> None:
 def stop(cluster: Cluster) -> None:
     """End the program and remove the address."""
     cluster.processes.stop([PROCESS])
-    kernel.remove_bridge(_bridge(cluster))
+    kernel.remove_bridge(bridge(cluster))
 
 
-def _bridge(cluster: Cluster) -> str:
+def bridge(cluster: Cluster) -> str:
+    """Return the name of the bridge that has the address."""
     return bridge_name(f"{cluster.name}/{PROCESS}")
 
 
