@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from realcluster.progress import Progress
 
-from . import archive, base, bill, debian, python_packages
+from . import archive, base, bill, command, debian, python_packages
 from .errors import ImageError
 from .python_packages import REPOSITORY
 
@@ -70,8 +69,8 @@ def build(output: Path, name: str | None, progress: Progress) -> Path:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     version = str(project["version"])
     name = name or name_of(version)
-    epoch = source_date_epoch()
     release = debian.release()
+    epoch = source_date_epoch()
     packages = debian.packages(release, progress)
     output.mkdir(parents=True, exist_ok=True)
     target = output / f"reprieve-{version}.oci.tar"
@@ -132,16 +131,9 @@ def source_date_epoch() -> int:
         if not said.isdecimal():
             raise ImageError(f"SOURCE_DATE_EPOCH: {said} is not a whole number of seconds")
         return int(said)
-    done = subprocess.run(
-        ["git", "log", "-1", "--format=%ct"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ImageError("this tree is no git repository: set SOURCE_DATE_EPOCH, in seconds")
-    return int(done.stdout)
+    remedy = "set SOURCE_DATE_EPOCH, in seconds, or build in a git repository"
+    command.need({"git": remedy})
+    return int(command.run(["git", "log", "-1", "--format=%ct"], remedy, folder=REPOSITORY))
 
 
 def _config(project: dict[str, object]) -> dict[str, object]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from image import __main__ as command
+from image import __main__ as build
 from image import archive
 from image.errors import ImageError
 from reprieve_testing import manifests
@@ -66,10 +66,10 @@ def test_the_archive_states_the_name_under_which_a_node_imports_it(tmp_path: Pat
 def test_the_default_name_is_what_a_node_makes_of_the_pods_image() -> None:
     pod = manifests.named("Deployment", "reprieve-webhooks")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    assert command.name_of("0.1.0") == f"docker.io/library/{container['image']}"
+    assert build.name_of("0.1.0") == f"docker.io/library/{container['image']}"
 
 
 def test_a_time_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
     with pytest.raises(ImageError, match="yesterday is not a whole number of seconds"):
-        command.source_date_epoch()
+        build.source_date_epoch()
