@@ -51,7 +51,7 @@ def install_dependencies(root: Path, python: Path, architecture: str) -> None:
         [
             *_uv("pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"),
             *("--require-hashes", "--requirement", DEPENDENCIES, "--link-mode", "copy"),
-            *("--python-version", python.name.removeprefix("python")),
+            *("--python", sys.executable, "--python-version", python.name.removeprefix("python")),
             *("--python-platform", PLATFORMS[architecture], "--target", target),
         ],
         NETWORK,

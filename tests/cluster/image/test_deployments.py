@@ -73,7 +73,7 @@ def test_both_deployments_run_two_replicas_on_two_nodes_without_restarts(
     for program in PROGRAMS:
         assert {p["spec"]["nodeName"] for p in pods if program_of(p) == program} == set(NODES)
     assert not any(status["restartCount"] for pod in pods for status in statuses(pod))
-    labels = installed.kubectl.find("namespace", OPERATOR_NAMESPACE)["metadata"]["labels"]
+    labels = installed.kubectl.get("namespace", OPERATOR_NAMESPACE)["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     status = installed.reprieve("status", seconds=SECONDS)
     assert status.returncode == 0, status.stdout + status.stderr
@@ -202,8 +202,9 @@ def review(ours: OwnCluster) -> str:
     The webhook's failure policy is Ignore: a call that fails admits the pod.
     """
     name = f"probe-{threading.get_ident()}"
+    pod: Any = PROBE
     try:
-        ours.client.create({**PROBE, "metadata": {**PROBE["metadata"], "name": name}})
+        ours.client.create({**pod, "metadata": {**pod["metadata"], "name": name}})
     except RefusedError as refused:
         return "denied" if "denied the request" in str(refused) else str(refused)
     except ClusterError as error:
