@@ -163,7 +163,7 @@ test-shard: setup binaries ## one part of the cluster tests, for a CI that runs 
 		$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) $$files
 
 .PHONY: image
-image: setup ## build the image of all programs as an OCI archive with its SBOM, without a container engine (dist/, a minute; ARGS="--name REGISTRY/reprieve:TAG")
+image: setup ## build the image of all programs as an OCI archive with its SBOM, without a container engine (dist/, 15 seconds; ARGS="--name REGISTRY/reprieve:TAG")
 	@$(BIN)/python -m image $(ARGS)
 
 .PHONY: image-lock

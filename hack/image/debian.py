@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from email.parser import HeaderParser
@@ -40,7 +39,6 @@ told that they are there already."""
 PROVIDED = {"debconf": "debconf-2.0"}
 
 LOCKS = Path(__file__).parent / "locks"
-LISTS_SECONDS = 24 * 3600.0  # after which the lists of what the mirror has are read again
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 TOOLS = dict.fromkeys(
     ("apt-get", "apt-cache", "dpkg-deb"),
@@ -120,17 +118,10 @@ def packages(of: Release, progress: Progress) -> list[Package]:
 def resolve(progress: Progress) -> list[Package]:
     """Return the newest packages that the image needs, as apt resolves them."""
     _prepare()
-    lists = _home() / "state" / "lists"
-    stamp = _home() / "lists-read"
-    if not stamp.exists() or time.time() - stamp.stat().st_mtime > LISTS_SECONDS:
-        stamp.unlink(missing_ok=True)
-        with progress.task("reading what the Debian mirror has"):
-            lists.mkdir(parents=True, exist_ok=True)
-            command.run(_apt("apt-get", "update"), NETWORK)
+    with progress.task("reading what the Debian mirror has"):
+        command.run(_apt("apt-get", "update"), NETWORK)
     simulated = _apt("apt-get", "install", "--simulate", "--no-install-recommends", *ROOTS)
-    found = sorted(_described(parse_simulation(command.run(simulated, NETWORK))))
-    stamp.touch()
-    return found
+    return sorted(_described(parse_simulation(command.run(simulated, NETWORK))))
 
 
 def parse_simulation(text: str) -> list[tuple[str, str]]:
@@ -164,23 +155,19 @@ def control(package: Package) -> str:
 
 def _described(wanted: Iterable[tuple[str, str]]) -> Iterator[Package]:
     """Yield the packages with their checksums, which are in the mirror's signed lists."""
-    names = [f"{name}={version}" for name, version in wanted]
-    for stanza in command.run(_apt("apt-cache", "show", *names), NETWORK).strip().split("\n\n"):
-        fields = HeaderParser().parsestr(stanza)
-        yield Package(fields["Package"], fields["Version"], fields["SHA256"])
+    return _shown(*(f"{name}={version}" for name, version in wanted))
 
 
 def _gone(locked: Iterable[Package]) -> list[str]:
     """Return the names of the pinned packages that are neither in the cache nor on the mirror."""
     missing = [package for package in locked if not package.file.exists()]
-    offered = set(_offered(package.name for package in missing))
+    offered = set(_shown("--all-versions", *(package.name for package in missing)))
     return [package.name for package in missing if package not in offered]
 
 
-def _offered(names: Iterable[str]) -> Iterator[Package]:
-    """Yield all versions of these packages that the mirror has."""
-    said = command.run(_apt("apt-cache", "show", "--all-versions", *names), NETWORK)
-    for stanza in said.strip().split("\n\n"):
+def _shown(*words: str) -> Iterator[Package]:
+    """Yield the packages that `apt-cache show` describes."""
+    for stanza in command.run(_apt("apt-cache", "show", *words), NETWORK).strip().split("\n\n"):
         fields = HeaderParser().parsestr(stanza)
         yield Package(fields["Package"], fields["Version"], fields["SHA256"])
 

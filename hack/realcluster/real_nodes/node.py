@@ -104,10 +104,10 @@ def up(cluster: Cluster, count: int, progress: Progress) -> None:
 
 def down(cluster: Cluster, progress: Progress) -> None:
     """End the cluster's real nodes with all their processes; clean up what stays in the kernel."""
+    service_address.stop(cluster)
     names = [folder.name for folder in sorted(_nodes(cluster).glob("*"))]
     if not names:
         return
-    service_address.stop(cluster)
     with progress.task(f"stopping {', '.join(names)}"):
         cluster.processes.stop(names, kill=True)
         for name in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -37,6 +38,8 @@ def build_image() -> Build:
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the archive and its bill of materials."""
+    if shutil.which("apt-get") is None:
+        pytest.skip("the image is built from Debian's packages, and this machine has no apt-get")
     folder = tmp_path_factory.mktemp("image")
     (folder / "digest").write_text(build(folder))
     return folder

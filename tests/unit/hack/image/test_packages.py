@@ -63,6 +63,12 @@ def test_the_packages_that_apt_would_install_are_read_with_their_versions() -> N
     ]
 
 
+def test_the_image_has_the_pods_user() -> None:
+    for program in ("reprieve-webhooks", "reprieve-operator"):
+        pod = manifests.named("Deployment", program)["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsUser"] == base.USER
+
+
 @pytest.mark.parametrize(
     ("member", "place"),
     [
