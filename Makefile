@@ -163,6 +163,14 @@ test-shard: setup binaries ## one part of the cluster tests, for a CI that runs 
 	@files=$$($(BIN)/python -m shard "$(SHARD)" tests/cluster tests/differential) && \
 		$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) $$files
 
+.PHONY: image
+image: setup ## build the image of all programs as an OCI archive with its SBOM, without a container engine (dist/, 15 seconds; ARGS="--name REGISTRY/reprieve:TAG")
+	@$(BIN)/python -m image $(ARGS)
+
+.PHONY: image-lock
+image-lock: setup ## pin the newest Python and Debian packages of the image (hack/image/locks)
+	@$(BIN)/python -m image --lock
+
 .PHONY: proto
 proto: setup ## write the operator's gRPC messages from the published contract in proto/
 	@$(BIN)/python -m stubs

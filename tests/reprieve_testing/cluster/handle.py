@@ -255,11 +255,11 @@ class ClusterHandle:
         ]
 
     def reprieve(
-        self, *words: str, kubeconfig: Path | None = None
+        self, *words: str, kubeconfig: Path | None = None, seconds: float = 60
     ) -> "subprocess.CompletedProcess[str]":
         """Run `reprieve` to its end."""
         command = self.reprieve_command(*words, kubeconfig=kubeconfig)
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
 
     def install_operator_rights(self) -> None:
         """Apply the namespace, the guard with its rights, and the operator's rights with their
