@@ -38,7 +38,7 @@ class Session:
 
     Beside the `with` block there are two other ways to use it. A framework that has callbacks takes
     `session.step` as one, between `open` and `close`. A framework that saves by itself asks
-    `should_save`, and calls `saving`, and then `saved` or `failed`.
+    `should_save`, and calls `saving`, and then `complete`.
     """
 
     def __init__(
@@ -162,8 +162,16 @@ class Session:
         self._exchange.report(contract.SAVED, step=step, path=contract.printable_path(path))
         self._hint.note_save()
 
-    def failed(self, step: int, message: str) -> None:
-        """Tell Reprieve that a save failed: it is tried again, or, after the third time, not."""
+    def complete(self, step: int, own: Outcome) -> None:
+        """Wait until all processes have done the save of `should_save`, and tell Reprieve."""
+        outcome = self._agreement.combine(own)
+        if outcome.error is None:
+            self.saved(step, outcome.path)
+        else:
+            self._failed(step, outcome.error)
+
+    def _failed(self, step: int, message: str) -> None:
+        """Tell Reprieve that the save is tried again, or, after the third time, that it is not."""
         self._failed_saves += 1
         self._saved_at = time.monotonic()
         if self._failed_saves < MAX_FAILED_SAVES:
@@ -197,12 +205,7 @@ class Session:
     def _save_now(self, step: int) -> None:
         assert self._save is not None, "a session without save is asked with should_save"
         self.saving(step)
-        own = _try(self._save, step)
-        outcome = self._agreement.combine(own)
-        if outcome.error is None:
-            self.saved(step, outcome.path)
-        else:
-            self.failed(step, outcome.error)
+        self.complete(step, _try(self._save, step))
 
     def _may_exit_at_once(self) -> bool:
         """Whether SIGTERM ends the program at once, and not after the step that is under way.

@@ -17,6 +17,8 @@ from reprieve_client.exchange import Exchange
 
 CONNECTION_SECONDS = 5.0
 MAX_CONNECTIONS = 16
+_CLOSING_SECONDS = 0.1
+"""How long closing the server takes at most."""
 
 
 class HttpHint:
@@ -40,7 +42,10 @@ class HttpHint:
         handler = type("Handler", (_Handler,), {"exchange": self._exchange, "served": self._path})
         self._server = _Server(self._place, handler)
         threading.Thread(
-            target=self._server.serve_forever, name="reprieve-hint", daemon=True
+            target=self._server.serve_forever,
+            args=(_CLOSING_SECONDS,),
+            name="reprieve-hint",
+            daemon=True,
         ).start()
 
     def close(self) -> None:
