@@ -190,6 +190,10 @@ class Session:
         """Whether SIGTERM has come."""
         return self._termination.is_received
 
+    def note_termination(self) -> None:
+        """Behave as after SIGTERM, where a framework handles the signal itself."""
+        self._termination.is_received = True
+
     def exit_if_terminated(self) -> None:
         """Exit with 143 if SIGTERM has come: to a Job, 0 would mean that no work is left."""
         if self._termination.is_received:
@@ -200,7 +204,8 @@ class Session:
             self._every_seconds is not None
             and time.monotonic() - self._saved_at >= self._every_seconds
         )
-        return self._exchange.pending is not None or self._termination.is_received or is_due
+        is_last = self._termination.is_received and self._exchange.state not in contract.SETTLED
+        return self._exchange.pending is not None or is_last or is_due
 
     def _save_now(self, step: int) -> None:
         assert self._save is not None, "a session without save is asked with should_save"
