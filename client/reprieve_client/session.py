@@ -68,6 +68,8 @@ class Session:
         self._saved_at = time.monotonic()
         self.first_step = 0
         """How many steps are done already: those of the checkpoint that the run resumes from."""
+        self.resumed_from: Path | None = None
+        """That checkpoint; `None` at a first start."""
 
     def __enter__(self) -> Session:  # noqa: PYI034 - Python 3.9 has no `Self`
         return self.open()
@@ -233,7 +235,7 @@ class Session:
     def _load(self, found: Checkpoint | Path | None) -> None:
         if found is None:
             return
-        path = found.path if isinstance(found, Checkpoint) else found
+        path = self.resumed_from = found.path if isinstance(found, Checkpoint) else found
         if self._resume is None:
             self.first_step = step_of(path) or 0
             return
