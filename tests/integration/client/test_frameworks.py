@@ -4,20 +4,16 @@ The frameworks are large and nobody's dependency: `make test-frameworks` install
 these tests are skipped. `test_agreement.py` shows the agreement without a framework.
 """
 
-import json
 import os
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from reprieve_testing import manifests
+from reprieve_testing import page_blocks
+from reprieve_testing.servers.hinted_program import HintedProgram, running
 
 PYTHON = os.environ.get("REPRIEVE_FRAMEWORKS_PYTHON", sys.executable)
 SECONDS = 300.0
@@ -36,74 +32,23 @@ def require(*modules: str) -> None:
         pytest.skip(f"needs {', '.join(modules)}: run make test-frameworks")
 
 
-class Program:
-    """A program with the hint `file:`, whose agent is the test."""
-
-    def __init__(self, folder: Path, text: str, *launcher: str) -> None:
-        self.folder, self._request = folder, folder / "request"
-        file = folder / "program.py"
-        file.write_text(text)
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(manifests.ROOT / "client"),
-            "REPRIEVE_CHECKPOINT_HINT": self._request.as_uri(),
-            "FOLDER": str(folder),
-            "CUDA_VISIBLE_DEVICES": "",
-            "JAX_PLATFORMS": "cpu",
-            "OMP_NUM_THREADS": "1",
-        }
-        self.log = folder / "log"
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                [PYTHON, *launcher, str(file)],
-                env=environment,
-                cwd=folder,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def ask(self, eviction_id: str) -> dict[str, Any]:
-        """Ask for a save; return the answer once it is saved."""
-        new = self._request.with_suffix(".new")
-        new.write_text(json.dumps({"version": 1, "id": eviction_id, "attempt": 1}))
-        new.rename(self._request)
-        self.wait_for(lambda: self.answer().get("id") == eviction_id)
-        self.wait_for(lambda: self.answer()["state"] == "saved")
-        return self.answer()
-
-    def answer(self) -> dict[str, Any]:
-        """Return what the program has answered last."""
-        file = self._request.with_name("request.answer")
-        return dict(json.loads(file.read_text())) if file.exists() else {}
-
-    def lines(self, start: str) -> list[str]:
-        """Return the lines of the program's output that begin so."""
-        return [line for line in self.log.read_text().splitlines() if line.startswith(start)]
-
-    def wait_for(self, condition: Callable[[], object]) -> None:
-        """Wait for a condition while the program runs."""
-        deadline = time.monotonic() + SECONDS
-        while not condition():
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.05)
-
-    def end(self, number: signal.Signals) -> int:
-        """Send the program a signal; return its exit status."""
-        self.process.send_signal(number)
-        return self.process.wait(SECONDS)
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder for a program, and tell the frameworks to use no more than a processor."""
+    for name, value in {
+        "FOLDER": str(tmp_path),
+        "CUDA_VISIBLE_DEVICES": "",
+        "JAX_PLATFORMS": "cpu",
+        "OMP_NUM_THREADS": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
 
 
-@contextmanager
-def running(folder: Path, text: str, *launcher: str) -> Iterator[Program]:
-    program = Program(folder, text, *launcher)
-    try:
-        yield program
-    finally:
-        if program.process.poll() is None:
-            os.killpg(program.process.pid, signal.SIGKILL)
-            program.process.wait()
+def program(folder: Path, text: str, *launcher: str) -> AbstractContextManager[HintedProgram]:
+    file = folder / "program.py"
+    file.write_text(text)
+    return running(folder, PYTHON, *launcher, file, seconds=SECONDS)
 
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
@@ -140,18 +85,40 @@ with reprieve.checkpointing(save, resume, folder=folder, agreement=all_ranks()) 
 
 
 def test_both_ranks_of_torchrun_save_the_step_at_which_the_next_torchrun_goes_on(
-    tmp_path: Path,
+    folder: Path,
 ) -> None:
     require("torch")
-    with running(tmp_path, DATA_PARALLEL, *TORCHRUN) as program:
-        program.wait_for(lambda: len(program.lines("from 0 ")) == 2)
-        first = program.ask("uid-1")
-        assert sorted(program.lines("saving")) == [f"saving {first['step']} {r}" for r in (0, 1)]
-        assert first["path"] == str(tmp_path / "run" / f"step-{first['step']}")
-        os.killpg(program.process.pid, signal.SIGKILL)
-    with running(tmp_path, DATA_PARALLEL, *TORCHRUN) as program:
-        program.wait_for(lambda: len(program.lines(f"from {first['step']} ")) == 2)
-        second = program.ask("uid-2")
+    with program(folder, DATA_PARALLEL, *TORCHRUN) as one:
+        one.wait_for(lambda: len(one.lines("from 0 ")) == 2)
+        first = one.ask("uid-1")
+        assert sorted(one.lines("saving")) == [f"saving {first['step']} {r}" for r in (0, 1)]
+        assert first["path"] == str(folder / "run" / f"step-{first['step']}")
+        one.kill()
+    with program(folder, DATA_PARALLEL, *TORCHRUN) as two:
+        two.wait_for(lambda: len(two.lines(f"from {first['step']} ")) == 2)
+        second = two.ask("uid-2")
+        assert second["step"] > first["step"]
+
+
+@pytest.mark.parametrize(
+    ("part", "launcher", "modules"),
+    [
+        pytest.param("DistributedDataParallel", TORCHRUN, ("torch",), id="pytorch"),
+        pytest.param("PreemptibleCheckpointManager", (), ("jax", "orbax"), id="jax"),
+    ],
+)
+def test_what_the_page_for_authors_shows_saves_and_is_resumed(
+    folder: Path, part: str, launcher: tuple[str, ...], modules: tuple[str, ...]
+) -> None:
+    require(*modules)
+    (shown,) = [text for text in page_blocks.blocks("docs/authors.md", "python") if part in text]
+    text = shown.replace("/checkpoints/run-1", f"{folder}/run-1").replace("100000", "10**9")
+    with program(folder, text, *launcher) as one:
+        first = one.ask("uid-1")
+        assert Path(first["path"]).is_dir()
+        one.kill()
+    with program(folder, text, *launcher) as two:
+        second = two.ask("uid-2")
         assert second["step"] > first["step"]
 
 
@@ -250,21 +217,21 @@ with reprieve.checkpointing(agreement=all_processes()) as session:
     ],
 )
 def test_a_framework_saves_when_asked_goes_on_and_is_resumed(
-    tmp_path: Path, text: str, modules: tuple[str, ...]
+    folder: Path, text: str, modules: tuple[str, ...]
 ) -> None:
     require(*modules)
-    with running(tmp_path, text) as program:
-        program.wait_for(lambda: program.lines("from None"))
-        first = program.ask("uid-1")
+    with program(folder, text) as one:
+        one.wait_for(lambda: one.lines("from None"))
+        first = one.ask("uid-1")
         assert Path(first["path"]).exists()
-        second = program.ask("uid-2")
+        second = one.ask("uid-2")
         assert second["step"] > first["step"]
-        os.killpg(program.process.pid, signal.SIGKILL)
-    with running(tmp_path, text) as program:
-        program.wait_for(lambda: program.lines(f"from {second['path']}"))
-        third = program.ask("uid-3")
+        one.kill()
+    with program(folder, text) as two:
+        two.wait_for(lambda: two.lines(f"from {second['path']}"))
+        third = two.ask("uid-3")
         assert third["step"] > second["step"]
-        assert program.end(signal.SIGTERM) == UNFINISHED
+        assert two.end() == UNFINISHED
 
 
 RAY = """
@@ -293,7 +260,7 @@ assert saves == [3, 5], saves
 """
 
 
-def test_with_ray_each_node_that_goes_is_one_save(tmp_path: Path) -> None:
+def test_with_ray_each_node_that_goes_is_one_save(folder: Path) -> None:
     require("ray")
-    with running(tmp_path, RAY) as program:
-        assert program.process.wait(SECONDS) == 0, program.log.read_text()
+    with program(folder, RAY) as one:
+        assert one.wait() == 0, one.log
