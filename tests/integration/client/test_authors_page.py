@@ -50,12 +50,6 @@ def test_the_plain_program_saves_goes_on_and_is_resumed(tmp_path: Path) -> None:
         assert second.wait() == 0
 
 
-def test_the_plain_program_runs_without_a_cluster(tmp_path: Path) -> None:
-    text = snippet("python", '"sum": 0', tmp_path)
-    with running(tmp_path, sys.executable, "-c", text) as program:
-        assert program.wait() == 0
-
-
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     file = tmp_path / "script.sh"

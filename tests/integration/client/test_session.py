@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import reprieve_client as reprieve
 from reprieve_client.contract import Request
+from reprieve_client.hints import choice
 
 UNFINISHED = 143
 
@@ -366,6 +367,15 @@ def test_the_hint_of_the_pod_is_taken_from_its_variable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("REPRIEVE_CHECKPOINT_HINT", (tmp_path / "request").as_uri())
+    (tmp_path / "request").write_text('{"id":"uid-1"}')
+    with reprieve.checkpointing(Training().save) as session:
+        assert session.request == Request("uid-1")
+
+
+def test_without_a_hint_the_file_of_the_agent_is_read_where_it_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(choice, "AGENT_REQUEST", tmp_path / "request")
     (tmp_path / "request").write_text('{"id":"uid-1"}')
     with reprieve.checkpointing(Training().save) as session:
         assert session.request == Request("uid-1")
