@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jax.experimental import multihost_utils
@@ -40,6 +41,6 @@ def _gather(own: Outcome) -> Sequence[Outcome]:
     return [Outcome(*json.loads(bytes(each).rstrip(b"\0"))) for each in _of_all(row)]
 
 
-def _of_all(row: np.ndarray) -> np.ndarray:
+def _of_all(row: Any) -> Any:
     """Return the rows of all processes, one below the other."""
     return np.asarray(multihost_utils.process_allgather(row)).reshape(-1, len(row))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
 import reprieve_client as reprieve
 from reprieve_client.agreement import AllRanks, Outcome
 from reprieve_client.contract import Request

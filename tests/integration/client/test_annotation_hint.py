@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from reprieve_client.exchange import Exchange
 from reprieve_client.hints import annotation
 from reprieve_client.hints.annotation import AnnotationHint
-
 from reprieve_policy.checkpointing.contract import AnswerState
 from reprieve_testing.servers.pod_api import LOOPBACK, PodApi
 

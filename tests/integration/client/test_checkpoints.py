@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from reprieve_client import Checkpoint, CheckpointFolder, atomic_write
 
 

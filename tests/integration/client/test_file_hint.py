@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from reprieve_client.exchange import Exchange
-from reprieve_client.hints.file import FileHint, SignalHint
 
 from reprieve_agent.handler import CheckpointHandler
 from reprieve_agent.http_message import HttpRequest
 from reprieve_agent.request_files import RequestFiles
+from reprieve_client.exchange import Exchange
+from reprieve_client.hints.file import FileHint, SignalHint
 
 SECONDS = 30.0
 

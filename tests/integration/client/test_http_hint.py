@@ -9,10 +9,10 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
+
 from reprieve_client.exchange import Exchange
 from reprieve_client.hints import http as hint_module
 from reprieve_client.hints.http import HttpHint
-
 from reprieve_policy.checkpointing import contract
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
 

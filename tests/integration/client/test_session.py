@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 import reprieve_client as reprieve
 from reprieve_client.contract import Request
 from reprieve_client.hints import choice
