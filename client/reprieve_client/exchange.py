@@ -60,8 +60,11 @@ class Exchange:
 
     @property
     def state(self) -> str:
-        """The state of the current answer."""
-        return str(self.answer["state"])
+        """The state of the current answer.
+
+        Without the lock: a handler of signals reads it, and may have interrupted its holder.
+        """
+        return str(self._answer["state"])
 
     def report(self, state: str, **fields: object) -> None:
         """Answer the current request; without one, do nothing.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Callable, Optional
@@ -63,8 +64,9 @@ class Session:
         self._hint: Hint = NoHint()
         self._termination = TerminationHandler(self._may_exit_at_once)
         self._failed_saves = 0
+        self._is_busy = False
+        """Whether a save or its answer is under way, which SIGTERM must not interrupt."""
         self._last_step: int | None = None
-        self._saved_step: int | None = None
         self._saved_at = time.monotonic()
         self.first_step = 0
         """How many steps are done already: those of the checkpoint that the run resumes from."""
@@ -159,10 +161,11 @@ class Session:
 
         A request that came during the save is answered by it: nothing was done since.
         """
-        self._failed_saves = 0
-        self._saved_step, self._saved_at = step, time.monotonic()
-        self._exchange.report(contract.SAVED, step=step, path=contract.printable_path(path))
-        self._hint.note_save()
+        with self._uninterrupted():
+            self._failed_saves = 0
+            self._saved_at = time.monotonic()
+            self._exchange.report(contract.SAVED, step=step, path=contract.printable_path(path))
+            self._hint.note_save()
 
     def complete(self, step: int, own: Outcome) -> None:
         """Wait until all processes have done the save of `should_save`, and tell Reprieve."""
@@ -210,16 +213,27 @@ class Session:
         return self._exchange.pending is not None or is_last or is_due
 
     def _save_now(self, step: int) -> None:
-        assert self._save is not None, "a session without save is asked with should_save"
-        self.saving(step)
-        self.complete(step, _try(self._save, step))
+        if self._save is None:
+            raise ValueError("step needs a save; a program that saves by itself asks should_save")
+        with self._uninterrupted():
+            self.saving(step)
+            self.complete(step, _try(self._save, step))
+
+    @contextmanager
+    def _uninterrupted(self) -> Iterator[None]:
+        was_busy, self._is_busy = self._is_busy, True
+        try:
+            yield
+        finally:
+            self._is_busy = was_busy
 
     def _may_exit_at_once(self) -> bool:
         """Whether SIGTERM ends the program at once, and not after the step that is under way.
 
         It does so where Reprieve has the save that it asked for, and where no step was done.
         """
-        return self._last_step is None or self._exchange.state in contract.SETTLED
+        is_settled = self._exchange.state in contract.SETTLED
+        return not self._is_busy and (self._last_step is None or is_settled)
 
     def _checkpoint_to_resume(self, handed_over: Path | None) -> Checkpoint | Path | None:
         """Return what is newest: what Reprieve hands over, or what is in the folder.
@@ -244,7 +258,7 @@ class Session:
             step = step_of(path)
         if step is None:
             raise ValueError(f"resume must return how many steps {path} has")
-        self.first_step = self._saved_step = step
+        self.first_step = step
         _log.info("resuming from step %d, saved in %s", step, path)
 
 

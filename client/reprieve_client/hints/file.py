@@ -83,15 +83,18 @@ class SignalHint(FileHint):
         super().__init__(exchange, request)
         self._number = number
         self._earlier: Any = None
+        self._is_handled = False
 
     def open(self) -> None:
         """Handle the signal, and watch the file. Python allows handlers in the main thread only."""
         if threading.current_thread() is not threading.main_thread():
             raise ValueError("hint: a signal: must be used in the main thread")
         self._earlier = signal.signal(self._number, lambda *_: None)
+        self._is_handled = True
         super().open()
 
     def close(self) -> None:
         """Stop watching, and put back the handler from before."""
         super().close()
-        signal.signal(self._number, self._earlier or signal.SIG_DFL)
+        if self._is_handled:
+            signal.signal(self._number, self._earlier or signal.SIG_DFL)

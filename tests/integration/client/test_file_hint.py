@@ -6,6 +6,7 @@ import signal
 import stat
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,19 @@ def test_a_volume_that_is_gone_does_not_end_the_training(
     hint.note_save()
     hint.close()
     assert "could not tell the agent of a save" in caplog.text
+
+
+def test_a_signal_needs_the_main_thread(exchange: Exchange, request_file: Path) -> None:
+    hint = SignalHint(exchange, request_file, signal.SIGUSR1)
+
+    def run() -> str:
+        with pytest.raises(ValueError, match="main thread"):
+            hint.open()
+        hint.close()
+        return "closed"
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(run).result(SECONDS) == "closed"
 
 
 def test_a_signal_is_handled_while_the_session_is_open_and_the_file_says_the_rest(

@@ -322,6 +322,50 @@ def test_sigterm_during_a_save_lets_it_end() -> None:
     assert answer(session)["state"] == "saved"
 
 
+def test_sigterm_while_an_answer_is_written_ends_the_program_after_that() -> None:
+    written: list[object] = []
+
+    def publish(answer: dict[str, object]) -> None:
+        if answer["state"] == "saved":
+            terminate()
+        written.append(answer["state"])
+
+    session = reprieve.checkpointing(Training().save)
+    session._exchange.on_answer(publish)
+
+    def run() -> None:
+        with session:
+            ask(session)
+            session.step(1)
+
+    assert exit_status(run) == UNFINISHED
+    assert written == ["accepted", "saving", "saved"]
+
+
+def test_sigterm_during_a_save_at_its_time_lets_it_end() -> None:
+    saves: list[int] = []
+    session = reprieve.checkpointing(
+        lambda step: (step > 1 and terminate()) or saves.append(step), every_seconds=0
+    )
+
+    def run() -> None:
+        with session:
+            ask(session)
+            session.step(1)
+            session.step(2)
+
+    assert exit_status(run) == UNFINISHED
+    assert saves == [1, 2]
+
+
+def test_a_loop_without_a_save_is_told_so_when_it_is_asked() -> None:
+    with reprieve.checkpointing() as session:
+        session.step(1)
+        ask(session)
+        with pytest.raises(ValueError, match="step needs a save"):
+            session.step(2)
+
+
 def test_a_forked_process_ends_on_sigterm_as_it_would_without_the_library() -> None:
     is_ready, ready = os.pipe()
     with reprieve.checkpointing(Training().save) as session:
