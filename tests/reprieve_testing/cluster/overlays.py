@@ -70,18 +70,14 @@ def with_client(namespace: str, folder: Path) -> Path:
     checkpoints.mkdir()
     checkpoints.chmod(0o777)
     places = {"library": str(ROOT / "client"), "checkpoints": str(checkpoints)}
-    patches = [
+    patches: list[Patch] = [
         {"op": "replace", "path": f"{_CONTAINER}/image", "value": image.PYTHON_IMAGE},
         {"op": "remove", "path": f"{_TEMPLATE}/initContainers"},
-        *(
-            {
-                "op": "replace",
-                "path": f"{_TEMPLATE}/volumes/{number}",
-                "value": {"name": name, "hostPath": {"path": source, "type": "Directory"}},
-            }
-            for number, (name, source) in enumerate(places.items(), start=1)
-        ),
     ]
+    for number, (name, source) in enumerate(places.items(), start=1):
+        volume = {"name": name, "hostPath": {"path": source, "type": "Directory"}}
+        path = f"{_TEMPLATE}/volumes/{number}"
+        patches.append({"op": "replace", "path": path, "value": volume})
     return _write("client", namespace, folder, patches)
 
 
