@@ -167,10 +167,20 @@ class Session:
             self._exchange.report(contract.SAVED, step=step, path=contract.printable_path(path))
             self._hint.note_save()
 
-    def complete(self, step: int, own: Outcome) -> None:
-        """Wait until all processes have done the save of `should_save`, and tell Reprieve."""
+    def complete(
+        self, step: int, own: Outcome, finish: Callable[[], object] = lambda: None
+    ) -> None:
+        """Wait until all processes have done the save of `should_save`, and tell Reprieve.
+
+        Args:
+            step: How many steps are saved.
+            own: How the save ended in this process.
+            finish: Called once all have saved, before Reprieve knows: the program may be killed as
+                soon as it does.
+        """
         outcome = self._agreement.combine(own)
         if outcome.error is None:
+            finish()
             self.saved(step, outcome.path)
         else:
             self._failed(step, outcome.error)

@@ -55,13 +55,17 @@ class ReprieveCallback(TrainerCallback):  # type: ignore[misc]
         """Mark the checkpoint as whole, and tell Reprieve."""
         step = state.global_step
         path = Path(args.output_dir, f"checkpoint-{step}")
+
+        def mark() -> None:
+            if state.is_world_process_zero and path.is_dir():
+                atomic_write(path / _COMPLETE, "")
+
         if self._is_asked:
             self._is_asked = False
-            self._session.complete(step, Outcome(str(path)))
+            self._session.complete(step, Outcome(str(path)), mark)
         else:
+            mark()
             self._session.saved(step, path)
-        if state.is_world_process_zero and path.is_dir():
-            atomic_write(path / _COMPLETE, "")
         self._session.exit_if_terminated()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:

@@ -69,9 +69,12 @@ class ReprieveCallback(Callback):  # type: ignore[misc]
             path = self._folder / f"step-{step}.ckpt"
             unfinished = path.with_name(f".{path.name}.new")
             trainer.save_checkpoint(unfinished)
-            if trainer.is_global_zero:
-                unfinished.replace(path)
-            self._session.complete(step, Outcome(str(path)))
+
+            def rename() -> None:
+                if trainer.is_global_zero:
+                    unfinished.replace(path)
+
+            self._session.complete(step, Outcome(str(path)), rename)
 
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:  # noqa: ARG002
         """Give the end by SIGTERM its exit status."""

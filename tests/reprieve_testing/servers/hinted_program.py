@@ -1,12 +1,13 @@
 """A workload that is asked by a file, as a local process; the test is its agent."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ class HintedProgram:
             "PYTHONPATH": str(manifests.ROOT / "client"),
             "PYTHONUNBUFFERED": "1",
             "REPRIEVE_CHECKPOINT_HINT": self.request.as_uri(),
+            "TEST_RUN": uuid.uuid4().hex,
         }
+        self._mark = f"TEST_RUN={environment['TEST_RUN']}".encode()
         with self._log.open("a") as log:
             self.process = subprocess.Popen(
                 command,
@@ -39,7 +42,6 @@ class HintedProgram:
                 cwd=folder,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,
             )
 
     def write_request(self, eviction_id: str, attempt: int = 1, **fields: object) -> None:
@@ -88,13 +90,18 @@ class HintedProgram:
         return self.process.wait(self._seconds)
 
     def kill(self) -> None:
-        """Kill the program and all that it started."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        """Kill the program and all that it started, as the end of a pod does.
+
+        A launcher's workers may be in process groups of their own.
+        """
+        for pid in [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]:
+            with contextlib.suppress(OSError):
+                if self._mark in Path("/proc", str(pid), "environ").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+        self.process.wait()
 
 
-@contextmanager
+@contextlib.contextmanager
 def running(folder: Path, *command: str | Path, seconds: float = 60.0) -> Iterator[HintedProgram]:
     """Run a command for the block."""
     program = HintedProgram(folder, command, seconds)
