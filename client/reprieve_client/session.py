@@ -66,6 +66,8 @@ class Session:
         self._failed_saves = 0
         self._is_busy = False
         """Whether a save or its answer is under way, which SIGTERM must not interrupt."""
+        self._is_last_save_over = False
+        """Whether the save that SIGTERM asks for has ended, well or not."""
         self._last_step: int | None = None
         self._saved_at = time.monotonic()
         self.first_step = 0
@@ -166,6 +168,7 @@ class Session:
             self._saved_at = time.monotonic()
             self._exchange.report(contract.SAVED, step=step, path=contract.printable_path(path))
             self._hint.note_save()
+            self._is_last_save_over = self._termination.is_received
 
     def complete(
         self, step: int, own: Outcome, finish: Callable[[], object] = lambda: None
@@ -184,6 +187,7 @@ class Session:
             self.saved(step, outcome.path)
         else:
             self._failed(step, outcome.error)
+            self._is_last_save_over = self._termination.is_received
 
     def _failed(self, step: int, message: str) -> None:
         """Tell Reprieve that the save is tried again, or, after the third time, that it is not."""
@@ -210,8 +214,12 @@ class Session:
         self._termination.is_received = True
 
     def exit_if_terminated(self) -> None:
-        """Exit with 143 if SIGTERM has come: to a Job, 0 would mean that no work is left."""
-        if self._termination.is_received:
+        """Exit with 143 if SIGTERM has come and the last save is over.
+
+        To a Job, 0 would mean that no work is left. Where several processes save, the step of the
+        last save may still come.
+        """
+        if self._termination.is_received and not self._needs_last_save():
             raise SystemExit(UNFINISHED)
 
     def _wants_save(self) -> bool:
@@ -219,8 +227,11 @@ class Session:
             self._every_seconds is not None
             and time.monotonic() - self._saved_at >= self._every_seconds
         )
-        is_last = self._termination.is_received and self._exchange.state not in contract.SETTLED
+        is_last = self._termination.is_received and self._needs_last_save()
         return self._exchange.pending is not None or is_last or is_due
+
+    def _needs_last_save(self) -> bool:
+        return not self._is_last_save_over and self._exchange.state not in contract.SETTLED
 
     def _save_now(self, step: int) -> None:
         if self._save is None:

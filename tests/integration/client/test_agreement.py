@@ -3,6 +3,7 @@
 The frameworks' own groups: `test_frameworks.py`.
 """
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,22 +46,33 @@ class Rank:
     """A rank that takes steps, is asked after one of them, and may fail to save."""
 
     def __init__(
-        self, asked_after: int | None = None, *, first: int = 0, saves_to: str | None = None
+        self,
+        asked_after: int | None = None,
+        *,
+        terminated_after: int | None = None,
+        first: int = 0,
+        saves_to: str | None = None,
     ) -> None:
         self.saves: list[int] = []
         self.fails = 0
         self.answer: dict[str, object] = {}
+        self.last_step = 0
         self._asked_after = asked_after
+        self._terminated_after = terminated_after
         self._first = first
         self._saves_to = saves_to
 
     def run(self, agreement: AllRanks, total: int) -> None:
-        with reprieve.checkpointing(self._save, agreement=agreement) as session:
+        session = reprieve.checkpointing(self._save, agreement=agreement)
+        with contextlib.suppress(SystemExit), session:
             for step in range(self._first + 1, total + 1):
+                self.last_step = step
+                if step == self._terminated_after:
+                    session.note_termination()
                 if step == self._asked_after:
                     session._exchange.ask(Request("uid-1"))
                 session.step(step)
-            self.answer = session._exchange.answer
+        self.answer = session._exchange.answer
 
     def _save(self, step: int) -> str | None:
         if self.fails:
@@ -129,6 +141,13 @@ def test_what_every_rank_fails_to_save_is_given_up_by_all() -> None:
         "id": "uid-1",
         "message": "rank 0: OSError: no space left",
     }
+
+
+def test_a_rank_that_is_terminated_stays_until_all_have_saved() -> None:
+    ranks = [Rank(terminated_after=2), Rank()]
+    run(*ranks, every=5, total=8)
+    assert [rank.saves for rank in ranks] == [[5]] * 2
+    assert [rank.last_step for rank in ranks] == [5, 8]
 
 
 def test_a_rank_that_skips_the_agreed_step_is_an_error() -> None:
