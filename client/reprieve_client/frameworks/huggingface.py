@@ -1,8 +1,10 @@
 """The Hugging Face Trainer saves when Reprieve asks, and resumes where the last pod stopped.
 
-callback = ReprieveCallback()
-trainer = Trainer(model, arguments, train_dataset=data, callbacks=[callback])
-trainer.train(resume_from_checkpoint=callback.resume_from(arguments.output_dir))
+Give the callback to the Trainer, and begin where it says:
+
+    callback = ReprieveCallback()
+    trainer = Trainer(model, arguments, train_dataset=data, callbacks=[callback])
+    trainer.train(resume_from_checkpoint=callback.resume_from(arguments.output_dir))
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """All processes of `jax.distributed` save after the same step.
 
-with reprieve.checkpointing(save, resume, agreement=all_processes()) as session:
+Give the agreement to the session:
+
+    with reprieve.checkpointing(save, resume, agreement=all_processes()) as session:
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Lightning saves when Reprieve asks, and resumes where the last pod stopped.
 
-callback = ReprieveCallback("/checkpoints/run-1")
-trainer = Trainer(callbacks=[callback])
-trainer.fit(model, data, ckpt_path=callback.resume_from())
+Give the callback to the Trainer, and begin where it says:
+
+    callback = ReprieveCallback("/checkpoints/run-1")
+    trainer = Trainer(callbacks=[callback])
+    trainer.fit(model, data, ckpt_path=callback.resume_from())
 """
 
 from __future__ import annotations

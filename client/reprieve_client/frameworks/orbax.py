@@ -1,10 +1,12 @@
 """Orbax: its CheckpointManager saves when Reprieve asks, as it does before a preemption.
 
-with reprieve.checkpointing() as session:
-    manager = PreemptibleCheckpointManager(session, directory, options=options)
-    for step in range((manager.latest_step() or 0) + 1, 1000):
-        state = train(state)
-        manager.save(step, args=orbax.checkpoint.args.StandardSave(state))
+Use this manager in place of its own:
+
+    with reprieve.checkpointing() as session:
+        manager = PreemptibleCheckpointManager(session, directory, options=options)
+        for step in range((manager.latest_step() or 0) + 1, 1000):
+            state = train(state)
+            manager.save(step, args=orbax.checkpoint.args.StandardSave(state))
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """All ranks of `torch.distributed` save after the same step.
 
-with reprieve.checkpointing(save, resume, agreement=all_ranks()) as session:
+Give the agreement to the session:
+
+    with reprieve.checkpointing(save, resume, agreement=all_ranks()) as session:
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Ray Train: the workers also save when Ray says that a node goes.
 
+Wrap the agreement of the workers:
+
     agreement = WithRay(all_ranks())
     with reprieve.checkpointing(save, resume, agreement=agreement) as session:
 

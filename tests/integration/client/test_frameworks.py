@@ -261,6 +261,6 @@ assert saves == [3, 5], saves
 
 
 def test_with_ray_each_node_that_goes_is_one_save(folder: Path) -> None:
-    require("ray")
+    require("ray", "pandas", "pyarrow")  # what the extra ray[train] brings
     with program(folder, RAY) as one:
         assert one.wait() == 0, one.log
