@@ -5,8 +5,10 @@ these tests are skipped. `test_agreement.py` shows the agreement without a frame
 """
 
 import os
+import random
 import subprocess
 import sys
+import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from reprieve_testing.servers.hinted_program import HintedProgram, running
 PYTHON = os.environ.get("REPRIEVE_FRAMEWORKS_PYTHON", sys.executable)
 SECONDS = 300.0
 """Importing a framework takes a minute on a busy machine."""
+KILLS = 4
 UNFINISHED = 143
 
 pytestmark = pytest.mark.slow
@@ -74,7 +77,10 @@ def save(step):
 def resume(path):
     model.load_state_dict(torch.load(path / "state.pt"))
 
-with reprieve.checkpointing(save, resume, folder=folder, agreement=all_ranks()) as session:
+every_seconds = float(os.environ.get("EVERY_SECONDS", "inf"))
+with reprieve.checkpointing(
+    save, resume, folder=folder, agreement=all_ranks(), every_seconds=every_seconds
+) as session:
     print(f"\\nfrom {session.first_step} {rank}", flush=True)
     for step in session.steps(10**9):
         optimizer.zero_grad()
@@ -98,6 +104,29 @@ def test_both_ranks_of_torchrun_save_the_step_at_which_the_next_torchrun_goes_on
         two.wait_for(lambda: len(two.lines(f"from {first['step']} ")) == 2)
         second = two.ask("uid-2")
         assert second["step"] > first["step"]
+
+
+def test_torchrun_that_is_killed_at_random_loses_nothing_that_it_answered_as_saved(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("torch")
+    monkeypatch.setenv("EVERY_SECONDS", "0.2")
+    moments, contents, acknowledged = random.Random(7), dict[str, bytes](), 0
+    for number in range(1, KILLS + 1):
+        with program(folder, DATA_PARALLEL, *TORCHRUN) as one:
+            one.wait_for(lambda n=number, one=one: len(one.lines("from")) == 2 * n)  # type: ignore[misc]
+            (first,) = {int(line.split()[1]) for line in one.lines("from")[-2:]}
+            assert first >= acknowledged
+            one.write_request(f"uid-{number}")
+            time.sleep(moments.uniform(0, 1.5))
+            one.kill()
+            answer = one.answer()
+        for path in (folder / "run").glob("step-*"):
+            # The steps are random: two checkpoints of one step would differ.
+            content = (path / "state.pt").read_bytes()
+            assert contents.setdefault(path.name, content) == content
+        acknowledged = answer["step"] if answer.get("state") == "saved" else acknowledged
+    assert acknowledged > 0
 
 
 @pytest.mark.parametrize(
