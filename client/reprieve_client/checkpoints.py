@@ -5,11 +5,12 @@ A checkpoint is written under another name, forced to the disk, and renamed.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Union
 
@@ -31,18 +32,17 @@ def atomic_write(path: StrPath, content: str | bytes) -> Path:
     """Write a file whole or not at all; an older file of that name stays until then."""
     target = Path(path)
     data = content.encode() if isinstance(content, str) else content
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), 0o644)  # mkstemp's is 0600, which other users cannot read
+        with unfinished.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).replace(target)
+        unfinished.replace(target)
     except BaseException:
-        Path(name).unlink()
+        unfinished.unlink(missing_ok=True)
         raise
-    _sync(target.parent)
+    _sync_folder(target.parent)
     return target
 
 
@@ -71,17 +71,16 @@ class CheckpointFolder:
         target = self.path / f"step-{step}"
         if target.is_dir():
             return target
-        unfinished = Path(tempfile.mkdtemp(dir=self.path, prefix=f".step-{step}."))
+        unfinished = self.path / f".step-{step}.{uuid.uuid4().hex}"
+        unfinished.mkdir()
         try:
-            unfinished.chmod(0o755)
             write(unfinished)
-            for each in _files_then_folders(unfinished):
-                _sync(each)
+            _sync_all(unfinished)
             self._publish(unfinished, target)
         except BaseException:
             _discard(unfinished)
             raise
-        _sync(self.path)
+        _sync_folder(self.path)
         self._clean(step)
         return target
 
@@ -132,14 +131,25 @@ def _discard(folder: Path) -> None:
     shutil.rmtree(hidden, ignore_errors=True)
 
 
-def _files_then_folders(folder: Path) -> Iterator[Path]:
+def _sync_all(folder: Path) -> None:
+    """Force all that is in a folder to the disk."""
     for root, _, files in os.walk(folder, topdown=False):
-        yield from (Path(root, name) for name in files)
-        yield Path(root)
+        for path in (Path(root, name) for name in files):
+            if path.is_file():
+                _sync(path)
+        _sync_folder(Path(root))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force the names in a folder to the disk, where the file system can do that."""
+    try:
+        _sync(folder)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
 
 
 def _sync(path: Path) -> None:
-    """Force a file or a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,5 +1,6 @@
 """Checkpoints of the client library: whole or not there, and one of each step."""
 
+import errno
 import os
 import stat
 import threading
@@ -104,6 +105,26 @@ def test_old_checkpoints_and_what_killed_processes_left_are_deleted(tmp_path: Pa
     for step in (1, 2, 3):
         write(folder, step, "whole")
     assert names(folder) == [".step-99.abc", "step-2", "step-3"]
+
+
+def test_a_file_system_that_forces_no_folders_to_the_disk_will_do(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def only_files(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", only_files)
+    assert write(folder, 5, "whole").is_dir()
+    assert atomic_write(folder.path / "state.json", "1").exists()
+
+
+def test_a_link_in_a_checkpoint_is_let_be(folder: CheckpointFolder) -> None:
+    path = folder.write(5, lambda path: (path / "link").symlink_to("missing"))
+    assert (path / "link").is_symlink()
 
 
 def test_other_files_in_the_folder_are_let_be(folder: CheckpointFolder) -> None:
