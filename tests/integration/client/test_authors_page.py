@@ -79,14 +79,16 @@ while :; do sleep 0.05; done
 """
 SAVES_AND_ENDS = """
 echo started
-trap 'echo 1 > checkpoint.new; mv checkpoint.new checkpoint; exit 0' USR1
+trap 'echo 1 > checkpoint.new; mv checkpoint.new checkpoint; sleep 0.3; echo ended; exit 0' USR1
 while :; do sleep 0.05; done
 """
 
 
 def wrapped(tmp_path: Path, program: str) -> list[str | Path]:
     wrapper = tmp_path / "on-usr1.sh"
-    wrapper.write_text(snippet("sh", "on-usr1.sh", tmp_path).replace("sleep 1", "sleep 0.05"))
+    text = snippet("sh", "on-usr1.sh", tmp_path).replace("sleep 1", "sleep 0.05")
+    # The test must know when the wrapper has looked at the request.
+    wrapper.write_text(text.replace("    said=\n", "    echo looked\n    said=\n"))
     (tmp_path / "program.sh").write_text(program)
     return ["sh", wrapper, tmp_path / "checkpoint", "sh", tmp_path / "program.sh"]
 
@@ -102,10 +104,25 @@ def test_a_program_of_slurm_that_goes_on_after_its_save(tmp_path: Path) -> None:
 def test_a_program_of_slurm_that_ends_after_its_save_is_no_finished_job(tmp_path: Path) -> None:
     with running(tmp_path, *wrapped(tmp_path, SAVES_AND_ENDS)) as program:
         program.ask("uid-1")
+        program.wait_for(lambda: program.lines("ended"))
         program.write_request("uid-1", cancelled=True)
         program.wait_for(lambda: len(program.lines("started")) == 2)
         program.ask("uid-2")
+        program.wait_for(lambda: len(program.lines("ended")) == 2)
         assert program.end() == UNFINISHED
+
+
+def test_a_program_of_slurm_that_finishes_after_a_cancelled_request_is_finished(
+    tmp_path: Path,
+) -> None:
+    text = SAVES_AND_GOES_ON.replace("while :", "while [ ! -f finish ]")
+    with running(tmp_path, *wrapped(tmp_path, text)) as program:
+        program.ask("uid-1")
+        program.write_request("uid-1", cancelled=True)
+        looks = program.log.count("looked")
+        program.wait_for(lambda: program.log.count("looked") > looks + 1)
+        (tmp_path / "finish").touch()
+        assert program.wait() == 0
 
 
 @pytest.mark.parametrize("status", [0, 3])
