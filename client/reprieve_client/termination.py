@@ -22,13 +22,14 @@ class TerminationHandler:
     def __init__(self, may_exit: Callable[[], bool]) -> None:
         self.is_received = False
         self._may_exit = may_exit
-        self._pid = os.getpid()
+        self._pid = 0
         self._earlier: Any = None
         self._is_installed = False
 
     def install(self) -> None:
         """Handle SIGTERM; without effect outside of the main thread, where Python forbids it."""
         if threading.current_thread() is threading.main_thread():
+            self._pid = os.getpid()
             self._earlier = signal.signal(signal.SIGTERM, self._handle)
             self._is_installed = True
 
