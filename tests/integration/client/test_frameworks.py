@@ -151,6 +151,44 @@ def test_what_the_page_for_authors_shows_saves_and_is_resumed(
         assert second["step"] > first["step"]
 
 
+TWO_OF_JAX = """
+import os, socket, subprocess, sys, time
+
+if "LOCAL_RANK" not in os.environ:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        place = {**os.environ, "COORDINATOR": f"127.0.0.1:{probe.getsockname()[1]}"}
+    ranks = [
+        subprocess.Popen([sys.executable, __file__], env={**place, "LOCAL_RANK": str(rank)})
+        for rank in (0, 1)
+    ]
+    sys.exit(max(rank.wait() for rank in ranks))
+
+import jax
+rank = int(os.environ["LOCAL_RANK"])
+jax.distributed.initialize(os.environ["COORDINATOR"], num_processes=2, process_id=rank)
+import reprieve_client as reprieve
+from reprieve_client.frameworks.jax import all_processes
+
+def save(step):
+    print(f"\\nsaving {step} {rank}", flush=True)
+    return f"/checkpoints/{step}" if rank == 1 else None
+
+with reprieve.checkpointing(save, agreement=all_processes(every=2)) as session:
+    for _ in session.steps(10**9):
+        time.sleep(0.01)
+"""
+
+
+def test_both_processes_of_jax_save_after_the_same_step(folder: Path) -> None:
+    require("jax")
+    with program(folder, TWO_OF_JAX) as one:
+        saved = one.ask("uid-1")
+        step = saved["step"]
+        assert (step % 2, saved["path"]) == (0, f"/checkpoints/{step}")
+        assert sorted(one.lines("saving")) == [f"saving {step} {rank}" for rank in (0, 1)]
+
+
 HUGGING_FACE = """
 import os, time, torch
 from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArguments
