@@ -23,11 +23,11 @@ help: ## list all targets
 .PHONY: setup
 setup: $(VENV)/.installed ## make the virtual environment with all that the other targets need
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml client/pyproject.toml
 	@if [ -z "$(PYTHON)" ]; then echo "setup: needs Python 3.11 or later with its venv module (on Debian: apt install python3-venv)" >&2; exit 1; fi
 	@echo "setup: installing Reprieve and its tools into $(VENV) (about a minute the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]' || { \
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]' --editable client || { \
 		echo "setup: pip could not install what pyproject.toml names; does it reach a package index?" >&2; exit 1; }
 	@touch $@
 
@@ -97,6 +97,13 @@ test-gate: setup binaries ## twenty gangs that start from cold, fifty times, and
 .PHONY: test-gangs
 test-gangs: setup binaries ## a hundred preemptions of gangs by gangs on the stock scheduler, with guard and extender (ROUNDS=100)
 	@GANG_ROUNDS=$(or $(ROUNDS),100) $(BIN)/pytest tests/cluster/extender/test_gangs.py
+
+FRAMEWORKS := .venv-frameworks
+.PHONY: test-frameworks
+test-frameworks: setup ## the client library with PyTorch, Lightning, the Hugging Face Trainer, JAX, Orbax and Ray (installs some GB)
+	@$(PYTHON) -m venv $(FRAMEWORKS)
+	@$(FRAMEWORKS)/bin/pip install --quiet --disable-pip-version-check --requirement client/requirements-frameworks.txt
+	@REPRIEVE_FRAMEWORKS_PYTHON=$(abspath $(FRAMEWORKS))/bin/python $(BIN)/pytest tests/integration/client/test_frameworks.py
 
 .PHONY: check
 check: setup ## lint, types and layers
@@ -177,4 +184,4 @@ proto: setup ## write the operator's gRPC messages from the published contract i
 
 .PHONY: clean
 clean: ## remove the virtual environment and caches in the tree (binaries outside it stay)
-	@rm -rf $(VENV) .coverage .test-runs .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) $(FRAMEWORKS) .coverage .test-runs .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

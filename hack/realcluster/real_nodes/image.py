@@ -1,9 +1,9 @@
 """Container images, made locally as OCI layout tarballs: no registry, no Docker, no network.
 
 The workload image holds the Python interpreter that runs this module, its standard library, a few
-of the machine's shell tools, and the agent. The programs of workloads come from ConfigMaps, so this
-one image serves all. Its tag is `localhost/…:1`, because the kubelet would try to pull a tag
-named `latest`; pods say `imagePullPolicy: Never`.
+of the machine's shell tools, the client library, and the agent. The programs of workloads come from
+ConfigMaps, so this one image serves all. Its tag is `localhost/…:1`, because the kubelet would try
+to pull a tag named `latest`; pods say `imagePullPolicy: Never`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from realcluster.progress import Progress
 
 from .config import PAUSE_IMAGE
 
-AGENT = Path(__file__).resolve().parents[3] / "agent" / "reprieve_agent"
+_ROOT = Path(__file__).resolve().parents[3]
+PACKAGES = (_ROOT / "agent" / "reprieve_agent", _ROOT / "client" / "reprieve_client")
 AGENT_PROGRAM = (
     "#!/usr/bin/python3 -I\nimport sys\nfrom reprieve_agent.main import main\nsys.exit(main())\n"
 )
@@ -65,7 +66,7 @@ def python_image(progress: Progress) -> Path:
         sys.version,
         sys.base_prefix,
         *map(str, map(shutil.which, TOOLS)),
-        *_agent_sources(),
+        *(file.read_text() for package in PACKAGES for file in _files_of(package)),
     )
     if not target.exists():
         with progress.task(f"making an image of Python {platform.python_version()}"):
@@ -122,8 +123,9 @@ def _add_python(layer: tarfile.TarFile) -> None:
         for file in _standard_library(library)
     }
     modules |= {
-        f"usr/{sys.platlibdir}/{version}/reprieve_agent/{file.name}": file
-        for file in AGENT.glob("*.py")
+        f"usr/{sys.platlibdir}/{version}/{file.relative_to(package.parent)}": file
+        for package in PACKAGES
+        for file in _files_of(package)
     }
     extensions = [file for file in modules.values() if file.suffix == ".so"]
     libraries = [*_shared_libraries([*programs.values(), *extensions]), *_loaded_late()]
@@ -220,8 +222,8 @@ def _add_special(
     layer.addfile(member)
 
 
-def _agent_sources() -> list[str]:
-    return [file.read_text() for file in sorted(AGENT.glob("*.py"))]
+def _files_of(package: Path) -> list[Path]:
+    return sorted(package.rglob("*.py"))
 
 
 def _add_text(layer: tarfile.TarFile, name: str, text: str | bytes, mode: int = 0o644) -> None:

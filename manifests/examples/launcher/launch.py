@@ -19,7 +19,10 @@ def main() -> int:
     """Start the workers, wait for them, and exit with their status."""
     signal.signal(signal.SIGTERM, stop)
     command = [sys.executable, *sys.argv[1:]]
-    places = [{"RANK": str(rank), "WORLD_SIZE": str(WORKERS)} for rank in range(WORKERS)]
+    places = [
+        {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORKERS)}
+        for rank in range(WORKERS)
+    ]
     workers = [
         subprocess.Popen(command, env={**os.environ, **place})  # noqa: S603 - our own arguments
         for place in places

@@ -223,6 +223,15 @@ def test_an_example_with_grpc_saves_is_deleted_and_its_replacement_resumes(
     loses_nothing(real, namespace, "grpc")
 
 
+@pytest.mark.slow
+@pytest.mark.real_node
+def test_the_example_with_the_client_library_saves_and_its_replacement_resumes(
+    real: Installation, namespace: str, tmp_path: Path
+) -> None:
+    real.kubectl.read("apply", "-k", overlays.with_client(namespace, tmp_path))
+    loses_nothing(real, namespace, "client")
+
+
 def loses_nothing(real: Installation, namespace: str, job: str) -> None:
     """Mark a Job's pod: it saves first, its replacement resumes, the Job is not charged for it."""
     selector = f"batch.kubernetes.io/job-name={job}"
@@ -236,11 +245,9 @@ def loses_nothing(real: Installation, namespace: str, job: str) -> None:
     (saved,) = [
         note for reason, note in events(real, namespace, first) if reason == "CheckpointSaved"
     ]
-    step = re.search(r"at step (\d+) in \"/checkpoints/", saved)
-    assert step
-    assert f"resuming from step {step[1]}, saved in /checkpoints/{first}" in log(
-        real, namespace, second
-    )
+    place = re.search(r"at step (\d+) in \"(/checkpoints/[^\"]+)\"", saved)
+    assert place
+    assert f"resuming from step {place[1]}, saved in {place[2]}" in log(real, namespace, second)
     (job,) = real.kubectl.get("jobs", "-n", namespace)["items"]
     assert job["status"].get("failed", 0) == 0
 

@@ -4,92 +4,27 @@ The stub can be away, or refuse. In a cluster, with the example's own rights:
 tests/cluster/agent/test_agent.py and tests/cluster/docs/test_example_rights.py.
 """
 
-import ipaddress
 import json
 import os
 import signal
-import ssl
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from reprieve_certs import issue
-from reprieve_certs.issue import ServingNames
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import contract
-from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointRequest
 from reprieve_testing.cluster.handle import wait_for
 from reprieve_testing.manifests import EXAMPLES
+from reprieve_testing.servers.pod_api import LOOPBACK, PodApi
 
 SECONDS = 30.0
 UNFINISHED = 128 + signal.SIGTERM
-LOOPBACK = "127.0.0.1"
-
-
-class ApiServer:
-    """Keeps the patches that it accepts; `status` is its next answers'."""
-
-    def __init__(self, account: Path) -> None:
-        self.status, self.requests, self.patches = 200, 0, list[tuple[str, dict[str, str], Any]]()
-        now = datetime.now(UTC)
-        ca = issue.issue_ca(now - timedelta(minutes=5))
-        credential = issue.issue_serving(
-            ca, ServingNames(ips=(ipaddress.IPv4Address(LOOPBACK),)), now
-        )
-        (account / "ca.crt").write_bytes(ca.certificate_pem)
-        pair = account / "pair.pem"
-        pair.write_bytes(credential.certificate_pem + credential.key_pem)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(pair)
-        self._server = ThreadingHTTPServer(
-            (LOOPBACK, 0), type("Handler", (_Handler,), {"api": self})
-        )
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        return self._server.server_port
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    @property
-    def answers(self) -> list[CheckpointAnswer]:
-        """What the operator would read on the pod, one after the other."""
-        read = [
-            contract.parse_answer(body["metadata"]["annotations"][keys.CHECKPOINT_ANSWER], "answer")
-            for *_, body in self.patches
-        ]
-        assert all(isinstance(answer, CheckpointAnswer) for answer in read)
-        return [answer for answer in read if isinstance(answer, CheckpointAnswer)]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    api: ApiServer
-
-    def do_PATCH(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.api.requests += 1
-        if self.api.status == 200:
-            self.api.patches.append((self.path, dict(self.headers), body))
-        self.send_response(self.api.status)
-        self.end_headers()
-        self.wfile.write(b'{"message":"not for you"}')
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 class Program:
@@ -133,16 +68,14 @@ class Program:
 
 
 @pytest.fixture
-def api(tmp_path: Path) -> Iterator[ApiServer]:
-    (tmp_path / "namespace").write_text("team")
-    (tmp_path / "token").write_text("first")
-    server = ApiServer(tmp_path)
+def api(tmp_path: Path) -> Iterator[PodApi]:
+    server = PodApi(tmp_path)
     yield server
     server.stop()
 
 
 @pytest.fixture
-def program(api: ApiServer, tmp_path: Path) -> Iterator[Program]:
+def program(api: PodApi, tmp_path: Path) -> Iterator[Program]:
     with training(tmp_path, api.port) as started:
         yield started
 
@@ -175,7 +108,7 @@ def until(what: str, holds: Callable[[], object]) -> None:
     wait_for(what, holds, SECONDS)
 
 
-def states(api: ApiServer) -> list[tuple[str | None, AnswerState]]:
+def states(api: PodApi) -> list[tuple[str | None, AnswerState]]:
     return [(answer.eviction_id, answer.state) for answer in api.answers]
 
 
@@ -183,7 +116,7 @@ SAVED_ONCE = [("uid-1", AnswerState.SAVING), ("uid-1", AnswerState.SAVED)]
 
 
 def test_the_example_saves_on_request_and_answers_on_its_own_pod(
-    api: ApiServer, program: Program
+    api: PodApi, program: Program
 ) -> None:
     program.write(a_request("uid-1"))
     until("both answers", lambda: states(api) == SAVED_ONCE)
@@ -203,7 +136,7 @@ def test_the_example_saves_on_request_and_answers_on_its_own_pod(
 
 
 def test_a_repeated_request_saves_nothing_again_and_another_request_does(
-    api: ApiServer, program: Program
+    api: PodApi, program: Program
 ) -> None:
     program.write(a_request("uid-1"))
     until("both answers", lambda: states(api) == SAVED_ONCE)
@@ -219,7 +152,7 @@ def test_a_repeated_request_saves_nothing_again_and_another_request_does(
     assert tokens == ["Bearer first"] * 2 + ["Bearer renewed"] * 2
 
 
-def test_a_cancelled_request_is_ignored(api: ApiServer, tmp_path: Path) -> None:
+def test_a_cancelled_request_is_ignored(api: PodApi, tmp_path: Path) -> None:
     with training(tmp_path, api.port, contract.render_cancelled("uid-1"), STEPS="3") as program:
         assert program.process.wait(SECONDS) == 0
     assert api.requests == 0
@@ -227,7 +160,7 @@ def test_a_cancelled_request_is_ignored(api: ApiServer, tmp_path: Path) -> None:
 
 
 def test_a_failed_answer_is_sent_again_and_nothing_is_saved_twice(
-    api: ApiServer, program: Program
+    api: PodApi, program: Program
 ) -> None:
     api.status = 403
     program.write(a_request("uid-1"))
@@ -241,7 +174,7 @@ def test_a_failed_answer_is_sent_again_and_nothing_is_saved_twice(
 
 
 def test_an_outage_of_the_api_server_does_not_end_the_training(
-    api: ApiServer, program: Program
+    api: PodApi, program: Program
 ) -> None:
     api.stop()
     program.write(a_request("uid-1"))
@@ -250,9 +183,7 @@ def test_an_outage_of_the_api_server_does_not_end_the_training(
     assert program.process.poll() is None
 
 
-def test_a_killed_example_is_unfinished_even_if_it_has_saved(
-    api: ApiServer, program: Program
-) -> None:
+def test_a_killed_example_is_unfinished_even_if_it_has_saved(api: PodApi, program: Program) -> None:
     program.write(a_request("uid-1"))
     until("both answers", lambda: states(api) == SAVED_ONCE)
     program.process.send_signal(signal.SIGTERM)
@@ -260,7 +191,7 @@ def test_a_killed_example_is_unfinished_even_if_it_has_saved(
 
 
 def test_a_replacement_resumes_from_the_checkpoint_and_finishes(
-    api: ApiServer, tmp_path: Path
+    api: PodApi, tmp_path: Path
 ) -> None:
     (tmp_path / "old.json").write_text('{"step": 99990}')
     with training(tmp_path, api.port, RESUME_FROM_CHECKPOINT=str(tmp_path / "old.json")) as program:

@@ -48,7 +48,7 @@ def test_examples_of_admitted_objects_are_admitted_without_a_warning(name: str) 
     assert verdict.warnings == ()
 
 
-@pytest.mark.parametrize("name", ["shell", "launcher", "signal"])
+@pytest.mark.parametrize("name", ["client", "shell", "launcher", "signal"])
 def test_examples_with_the_agent_are_admitted_without_a_warning_and_get_the_agent(
     name: str,
 ) -> None:

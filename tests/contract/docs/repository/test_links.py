@@ -9,7 +9,7 @@ from reprieve_testing import manifests
 
 PAGES = tuple(
     page
-    for folder in (".", ".github", "docs", "manifests", "hack", "tests")
+    for folder in (".", ".github", "client", "docs", "manifests", "hack", "tests")
     for page in sorted((manifests.ROOT / folder).glob("*.md" if folder == "." else "**/*.md"))
 )
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")

@@ -1,0 +1,80 @@
+"""The Hugging Face Trainer saves when Reprieve asks, and resumes where the last pod stopped.
+
+Give the callback to the Trainer, and begin where it says:
+
+    callback = ReprieveCallback()
+    trainer = Trainer(model, arguments, train_dataset=data, callbacks=[callback])
+    trainer.train(resume_from_checkpoint=callback.resume_from(arguments.output_dir))
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from reprieve_client import environment
+from reprieve_client.agreement import Agreement, Outcome
+from reprieve_client.checkpoints import atomic_write
+from reprieve_client.session import checkpointing
+
+_COMPLETE = "reprieve-complete"
+"""A file in each checkpoint that is whole: the Trainer does not write under another name."""
+
+
+class ReprieveCallback(TrainerCallback):  # type: ignore[misc]
+    """Asks the Trainer to save between two steps, and tells Reprieve when it has saved.
+
+    Args:
+        agreement: How several processes decide; for `torchrun`, `frameworks.pytorch.all_ranks()`.
+        hint: As for `checkpointing`.
+    """
+
+    def __init__(self, *, agreement: Agreement | None = None, hint: str | None = None) -> None:
+        self._session = checkpointing(hint=hint, agreement=agreement)
+        self._is_asked = False
+
+    def resume_from(self, output_folder: str) -> str | None:
+        """Return the newest whole checkpoint; `None` without one."""
+        whole = [mark.parent for mark in Path(output_folder).glob(f"checkpoint-*/{_COMPLETE}")]
+        newest = max(whole, key=_step, default=None) or environment.read().resume_path
+        return None if newest is None else str(newest)
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """Begin to receive requests."""
+        self._session.open()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002
+        """Have the Trainer save if Reprieve has asked."""
+        self._is_asked = self._session.should_save(state.global_step)
+        if self._is_asked:
+            self._session.saving(state.global_step)
+            control.should_save = True
+        return control
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+        """Mark the checkpoint as whole, and tell Reprieve."""
+        step = state.global_step
+        path = Path(args.output_dir, f"checkpoint-{step}")
+
+        def mark() -> None:
+            if state.is_world_process_zero and path.is_dir():
+                atomic_write(path / _COMPLETE, "")
+
+        if self._is_asked:
+            self._is_asked = False
+            self._session.complete(step, Outcome(str(path)), mark)
+        else:
+            mark()
+            self._session.saved(step, path)
+        self._session.exit_if_terminated()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Receive no more requests."""
+        self._session.close()
+
+
+def _step(checkpoint: Path) -> int:
+    number = checkpoint.name.rpartition("-")[2]
+    return int(number) if number.isdigit() else -1

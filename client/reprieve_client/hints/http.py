@@ -1,0 +1,140 @@
+"""Requests over HTTP: a server in a thread of its own, on a port of the pod.
+
+Every client that reaches the pod may connect, so the number of connections, their time and their
+bytes are bounded.
+"""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+from reprieve_client.contract import MAX_REQUEST_BYTES, Answer, parse_request, render_answer
+from reprieve_client.exchange import Exchange
+
+CONNECTION_SECONDS = 5.0
+MAX_CONNECTIONS = 16
+_CLOSING_SECONDS = 0.1
+"""How long closing the server takes at most."""
+
+
+class HttpHint:
+    """Serves `POST`, `GET` and `DELETE` on one path."""
+
+    def __init__(self, exchange: Exchange, address: str, port: int, path: str) -> None:
+        self._exchange = exchange
+        self._place = (address, port)
+        self._path = path
+        self._server: _Server | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that the server listens on, for one that was asked for port 0."""
+        assert self._server is not None
+        return int(self._server.server_address[1])
+
+    def open(self) -> None:
+        """Listen; `OSError` where the port is taken."""
+        # A class of its own, because http.server makes a new handler for each connection.
+        handler = type("Handler", (_Handler,), {"exchange": self._exchange, "served": self._path})
+        self._server = _Server(self._place, handler)
+        threading.Thread(
+            target=self._server.serve_forever,
+            args=(_CLOSING_SECONDS,),
+            name="reprieve-hint",
+            daemon=True,
+        ).start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def note_save(self) -> None:
+        """Do nothing: only the agent can tell Reprieve."""
+
+
+class _Server(socketserver.ThreadingMixIn, HTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, place: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        super().__init__(place, handler)
+
+    def server_bind(self) -> None:
+        """Bind, without the look-up of the host's name in `HTTPServer`, which can take seconds."""
+        socketserver.TCPServer.server_bind(self)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Close the connection at once where there are too many: Reprieve repeats its request."""
+        if self._slots.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve one connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print nothing where a client goes away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    exchange: Exchange
+    served: str
+    timeout = CONNECTION_SECONDS
+
+    def do_GET(self) -> None:
+        """Return the progress."""
+        if self._is_served():
+            self._send(self.exchange.answer)
+
+    def do_POST(self) -> None:
+        """Accept a request; the training loop saves between two steps."""
+        self._take(is_cancelled=False)
+
+    def do_DELETE(self) -> None:
+        """Take the request back."""
+        self._take(is_cancelled=True)
+
+    def _take(self, *, is_cancelled: bool) -> None:
+        if not self._is_served():
+            return
+        length = self.headers.get("Content-Length", "")
+        if not length.isdigit() or int(length) > MAX_REQUEST_BYTES:
+            self.send_error(413)
+            return
+        request = parse_request(self.rfile.read(int(length)))
+        if request is None:
+            self.send_error(400, "must be a JSON object with an id")
+            return
+        is_cancelled = is_cancelled or request.cancelled
+        self._send(self.exchange.ask(request._replace(cancelled=is_cancelled)))
+
+    def _is_served(self) -> bool:
+        if self.path == self.served:
+            return True
+        self.send_error(404)
+        return False
+
+    def _send(self, answer: Answer) -> None:
+        body = render_answer(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing for each poll."""

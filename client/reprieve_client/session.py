@@ -1,0 +1,329 @@
+"""A training run that can be asked to save at any time: what `checkpointing` opens.
+
+The training loop calls `Session.step` after each step. All saves happen there, on the thread that
+trains: never in a signal handler, never in a hint's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Callable, Optional
+
+from . import contract, environment
+from .agreement import Agreement, Alone, Outcome
+from .checkpoints import Checkpoint, CheckpointFolder, StrPath, step_of
+from .contract import Request
+from .exchange import Exchange
+from .hints import Hint, choose
+from .hints.choice import NoHint
+from .termination import UNFINISHED, TerminationHandler
+
+Save = Callable[[int], Optional[StrPath]]
+"""Saves the state after so many steps; returns the path of the checkpoint."""
+Resume = Callable[[Path], Optional[int]]
+"""Loads a checkpoint; returns how many steps it has, `None` if its path says it."""
+
+MAX_FAILED_SAVES = 3
+"""A save that fails is tried again after the next step; then Reprieve is told that nothing is."""
+
+_log = logging.getLogger(__name__)
+
+
+class Session:
+    """Answers Reprieve's requests for one training run. `checkpointing` makes it.
+
+    Beside the `with` block there are two other ways to use it. A framework that has callbacks takes
+    `session.step` as one, between `open` and `close`. A framework that saves by itself asks
+    `should_save`, and calls `saving`, and then `complete`.
+    """
+
+    def __init__(
+        self,
+        save: Save | None,
+        resume: Resume | None,
+        *,
+        folder: CheckpointFolder | None,
+        every_seconds: float | None,
+        hint: str | None,
+        agreement: Agreement,
+        handle_sigterm: bool,
+    ) -> None:
+        self._save = save
+        self._resume = resume
+        self._folder = folder
+        self._every_seconds = every_seconds
+        self._given_hint = hint
+        self._agreement = agreement
+        self._handles_sigterm = handle_sigterm
+        self._exchange = Exchange()
+        self._hint: Hint = NoHint()
+        self._termination = TerminationHandler(self._may_exit_at_once)
+        self._failed_saves = 0
+        self._is_busy = False
+        """Whether a save or its answer is under way, which SIGTERM must not interrupt."""
+        self._is_last_save_over = False
+        """Whether the save that SIGTERM asks for has ended, well or not."""
+        self._last_step: int | None = None
+        self._saved_at = time.monotonic()
+        self.first_step = 0
+        """How many steps are done already: those of the checkpoint that the run resumes from."""
+        self.resumed_from: Path | None = None
+        """That checkpoint; `None` at a first start."""
+
+    def __enter__(self) -> Session:  # noqa: PYI034 - Python 3.9 has no `Self`
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def open(self) -> Session:
+        """Resume, and begin to receive requests."""
+        found = environment.read()
+        if self._handles_sigterm:
+            self._termination.install()
+        try:
+            if found.is_first_process:
+                self._hint = choose(
+                    found.hint if self._given_hint is None else self._given_hint,
+                    self._exchange,
+                    address=found.address,
+                    annotation_file=found.annotation_file,
+                    pod_name=found.pod_name,
+                )
+            # Before the checkpoint is loaded, which may take minutes: a request is accepted then.
+            self._hint.open()
+            self._load(self._checkpoint_to_resume(found.resume_path))
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Receive no more requests, and put back the handler of SIGTERM from before."""
+        self._hint.close()
+        self._termination.remove()
+
+    def steps(self, total: int) -> Iterator[int]:
+        """Yield the number of each step that is left, and call `step` after each of them."""
+        for number in range(self.first_step, total):
+            yield number
+            self.step(number + 1)
+
+    def step(self, step: int, *, defer_seconds: int | None = None) -> None:
+        """Save if Reprieve has asked, or if it is time; exit if SIGTERM has come.
+
+        Args:
+            step: How many steps are done.
+            defer_seconds: Do not save now, because the state is in the middle of something. Where
+                Reprieve has asked, ask for so many seconds more. Give it in all processes alike.
+        """
+        if defer_seconds is not None:
+            self.defer(defer_seconds)
+            return
+        if self.should_save(step):
+            self._save_now(step)
+        self.exit_if_terminated()
+
+    def defer(self, seconds: int, message: str = "") -> None:
+        """Ask for more time before the save. It counts once a request; without one, do nothing."""
+        if self._exchange.state == contract.ACCEPTED:
+            self._exchange.report(
+                contract.DEFER, deferSeconds=int(seconds), message=message or None
+            )
+
+    def should_save(self, step: int) -> bool:
+        """Return whether all processes are to save now, after `step` steps.
+
+        Where there are several, each of them must call this after the same steps.
+        """
+        self._last_step = step
+        return self._agreement.decide(step, self._wants_save())
+
+    def saving(self, step: int) -> None:
+        """Tell Reprieve that the save has begun."""
+        self._exchange.report(contract.SAVING, step=step)
+
+    def progress(self, share: float, message: str = "") -> None:
+        """Tell people how far a save is, from 0 to 1."""
+        if self._exchange.state == contract.SAVING:
+            self._exchange.report(contract.SAVING, progress=share, message=message or None)
+
+    def saved(self, step: int, path: object = None) -> None:
+        """Tell Reprieve that everything up to `step` is saved, also for saves of your own.
+
+        A request that came during the save is answered by it: nothing was done since.
+        """
+        with self._uninterrupted():
+            self._failed_saves = 0
+            self._saved_at = time.monotonic()
+            self._exchange.report(contract.SAVED, step=step, path=contract.printable_path(path))
+            self._hint.note_save()
+            self._is_last_save_over = self._termination.is_received
+
+    def complete(
+        self, step: int, own: Outcome, finish: Callable[[], object] = lambda: None
+    ) -> None:
+        """Wait until all processes have done the save of `should_save`, and tell Reprieve.
+
+        Args:
+            step: How many steps are saved.
+            own: How the save ended in this process.
+            finish: Called once all have saved, before Reprieve knows: the program may be killed as
+                soon as it does.
+        """
+        outcome = self._agreement.combine(own)
+        if outcome.error is None:
+            finish()
+            self.saved(step, outcome.path)
+        else:
+            self._failed(step, outcome.error)
+            self._is_last_save_over = self._termination.is_received
+
+    def _failed(self, step: int, message: str) -> None:
+        """Tell Reprieve that the save is tried again, or, after the third time, that it is not."""
+        self._failed_saves += 1
+        self._saved_at = time.monotonic()
+        if self._failed_saves < MAX_FAILED_SAVES:
+            self._exchange.report(contract.SAVING, step=step, message=f"failed: {message}")
+        else:
+            self._failed_saves = 0
+            self._exchange.report(contract.CANNOT, message=message)
+
+    @property
+    def request(self) -> Request | None:
+        """The request that waits for a save; `None` without one."""
+        return self._exchange.pending
+
+    @property
+    def is_terminating(self) -> bool:
+        """Whether SIGTERM has come."""
+        return self._termination.is_received
+
+    def note_termination(self) -> None:
+        """Behave as after SIGTERM, where a framework handles the signal itself."""
+        self._termination.is_received = True
+
+    def exit_if_terminated(self) -> None:
+        """Exit with 143 if SIGTERM has come and the last save is over.
+
+        To a Job, 0 would mean that no work is left. Where several processes save, the step of the
+        last save may still come.
+        """
+        if self._termination.is_received and not self._needs_last_save():
+            raise SystemExit(UNFINISHED)
+
+    def _wants_save(self) -> bool:
+        is_due = (
+            self._every_seconds is not None
+            and time.monotonic() - self._saved_at >= self._every_seconds
+        )
+        is_last = self._termination.is_received and self._needs_last_save()
+        return self._exchange.pending is not None or is_last or is_due
+
+    def _needs_last_save(self) -> bool:
+        return not self._is_last_save_over and self._exchange.state not in contract.SETTLED
+
+    def _save_now(self, step: int) -> None:
+        if self._save is None:
+            raise ValueError("step needs a save; a program that saves by itself asks should_save")
+        with self._uninterrupted():
+            self.saving(step)
+            self.complete(step, _try(self._save, step))
+
+    @contextmanager
+    def _uninterrupted(self) -> Iterator[None]:
+        was_busy, self._is_busy = self._is_busy, True
+        try:
+            yield
+        finally:
+            self._is_busy = was_busy
+
+    def _may_exit_at_once(self) -> bool:
+        """Whether SIGTERM ends the program at once, and not after the step that is under way.
+
+        It does so where Reprieve has the save that it asked for, and where no step was done.
+        """
+        is_settled = self._exchange.state in contract.SETTLED
+        return not self._is_busy and (self._last_step is None or is_settled)
+
+    def _checkpoint_to_resume(self, handed_over: Path | None) -> Checkpoint | Path | None:
+        """Return what is newest: what Reprieve hands over, or what is in the folder.
+
+        The folder has the newer one where a pod was killed after a save and before its answer.
+        """
+        latest = self._folder.latest() if self._folder else None
+        if handed_over is None or latest is None:
+            return latest or handed_over
+        is_inside = self._folder is not None and handed_over.parent == self._folder.path
+        return latest if is_inside and latest.step >= (step_of(handed_over) or 0) else handed_over
+
+    def _load(self, found: Checkpoint | Path | None) -> None:
+        if found is None:
+            return
+        path = self.resumed_from = found.path if isinstance(found, Checkpoint) else found
+        if self._resume is None:
+            self.first_step = step_of(path) or 0
+            return
+        step = self._resume(path)
+        if step is None:
+            step = step_of(path)
+        if step is None:
+            raise ValueError(f"resume must return how many steps {path} has")
+        self.first_step = step
+        _log.info("resuming from step %d, saved in %s", step, path)
+
+
+def checkpointing(
+    save: Save | None = None,
+    resume: Resume | None = None,
+    *,
+    folder: CheckpointFolder | None = None,
+    every_seconds: float | None = None,
+    hint: str | None = None,
+    agreement: Agreement | None = None,
+    handle_sigterm: bool = True,
+) -> Session:
+    """Return a session for a `with` block.
+
+    Args:
+        save: Saves the state after so many steps, and returns the path of the checkpoint. Called on
+            the thread that calls `step`. It saves whole or not at all.
+        resume: Loads the checkpoint at a path as the session opens, and returns how many steps it
+            has. Not called if there is none.
+        folder: Where `save` writes. If it has a newer checkpoint than Reprieve knows, the run
+            resumes from that.
+        every_seconds: Save also without a request, when the last save is so long ago.
+        hint: The value of the pod's annotation `reprieve.dev/checkpoint-hint`; without it, that of
+            `REPRIEVE_CHECKPOINT_HINT`, or the agent's file where the agent runs.
+        agreement: How several processes decide to save after the same step.
+        handle_sigterm: Exit with 143 on SIGTERM, after a save unless Reprieve has one already.
+    """
+    return Session(
+        save,
+        resume,
+        folder=folder,
+        every_seconds=every_seconds,
+        hint=hint,
+        agreement=agreement or Alone(),
+        handle_sigterm=handle_sigterm,
+    )
+
+
+def _try(save: Save, step: int) -> Outcome:
+    """Save; an error is an outcome, because training goes on and the save is tried again."""
+    try:
+        path: StrPath | None = save(step)
+    except Exception as error:  # noqa: BLE001 - whatever `save` raises
+        _log.exception("saving step %d failed", step)
+        return Outcome(error=f"{type(error).__name__}: {error}")
+    return Outcome(path=None if path is None else str(path))

@@ -1,0 +1,149 @@
+"""The client library over HTTP: it keeps the contract, as the operator reads its answers."""
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+
+import pytest
+
+from reprieve_client.exchange import Exchange
+from reprieve_client.hints import http as hint_module
+from reprieve_client.hints.http import HttpHint
+from reprieve_policy.checkpointing import contract
+from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
+
+ADDRESS = "127.0.0.1"
+REQUEST = CheckpointRequest(
+    eviction_id="uid-1",
+    attempt=1,
+    deadline=datetime(2026, 11, 21, 12, 10, tzinfo=UTC),
+    reason="node drain",
+    preemption_class=4,
+    may_extend=True,
+)
+
+
+@pytest.fixture
+def exchange() -> Exchange:
+    return Exchange()
+
+
+@pytest.fixture
+def hint(exchange: Exchange) -> Iterator[HttpHint]:
+    opened = HttpHint(exchange, ADDRESS, 0, "/checkpoint")
+    opened.open()
+    yield opened
+    opened.close()
+
+
+def call(
+    hint: HttpHint, method: str, body: str | None = None, path: str = "/checkpoint"
+) -> tuple[int, bytes]:
+    with closing(http.client.HTTPConnection(ADDRESS, hint.port, timeout=10)) as connection:
+        connection.request(method, path, body)
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+def answer(hint: HttpHint, method: str = "GET", body: str | None = None) -> CheckpointAnswer:
+    status, text = call(hint, method, body)
+    assert status == 200
+    read = contract.parse_answer(text, "answer")
+    assert isinstance(read, CheckpointAnswer)
+    return read
+
+
+def test_without_a_request_the_answer_is_idle(hint: HttpHint) -> None:
+    assert answer(hint) == CheckpointAnswer(state=AnswerState.IDLE)
+
+
+def test_a_request_is_accepted_at_once_and_handed_over_whole(
+    hint: HttpHint, exchange: Exchange
+) -> None:
+    posted = answer(hint, "POST", contract.render_request(REQUEST))
+    assert posted == CheckpointAnswer(state=AnswerState.ACCEPTED, eviction_id="uid-1")
+    assert exchange.pending is not None
+    assert exchange.pending._asdict() == {
+        "id": "uid-1",
+        "attempt": 1,
+        "deadline": "2026-11-21T12:10:00Z",
+        "reason": "node drain",
+        "preemption_class": 4,
+        "may_extend": True,
+        "cancelled": False,
+    }
+
+
+def test_the_next_attempt_of_a_request_is_the_same_request(
+    hint: HttpHint, exchange: Exchange
+) -> None:
+    answer(hint, "POST", contract.render_request(REQUEST))
+    exchange.report("saved", step=12, path="/checkpoints/step-12")
+    saved = CheckpointAnswer(
+        state=AnswerState.SAVED, eviction_id="uid-1", step=12, path="/checkpoints/step-12"
+    )
+    again = contract.render_request(REQUEST).replace('"attempt":1', '"attempt":2')
+    assert answer(hint, "POST", again) == answer(hint) == saved
+    assert exchange.pending is None
+
+
+def test_a_cancelled_request_needs_no_save(hint: HttpHint, exchange: Exchange) -> None:
+    answer(hint, "POST", contract.render_request(REQUEST))
+    cancelled = answer(hint, "DELETE", contract.render_cancelled("uid-1"))
+    assert cancelled.state is AnswerState.IDLE
+    assert exchange.pending is None
+
+
+def test_a_cancellation_of_another_request_changes_nothing(
+    hint: HttpHint, exchange: Exchange
+) -> None:
+    answer(hint, "POST", contract.render_request(REQUEST))
+    answer(hint, "DELETE", contract.render_cancelled("uid-0"))
+    assert exchange.pending is not None
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "path", "status"),
+    [
+        ("GET", None, "/other", 404),
+        ("POST", "{}", "/checkpoint", 400),
+        ("POST", "not JSON", "/checkpoint", 400),
+        ("POST", json.dumps({"id": "x" * 20_000}), "/checkpoint", 413),
+        ("POST", json.dumps({"id": "uid-1"}), "/other", 404),
+        ("PUT", "{}", "/checkpoint", 501),
+    ],
+)
+def test_what_is_no_request_is_refused(
+    hint: HttpHint, exchange: Exchange, method: str, body: str | None, path: str, status: int
+) -> None:
+    assert call(hint, method, body, path)[0] == status
+    assert exchange.pending is None
+
+
+def test_clients_that_send_nothing_hold_up_no_request_for_longer_than_their_time(
+    hint: HttpHint, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hint_module._Handler, "timeout", 0.2)
+    idle = [
+        socket.create_connection((ADDRESS, hint.port)) for _ in range(hint_module.MAX_CONNECTIONS)
+    ]
+    deadline = time.monotonic() + 30
+    while exchange.pending is None:
+        assert time.monotonic() < deadline
+        try:
+            call(hint, "POST", contract.render_request(REQUEST))
+        except (OSError, http.client.HTTPException):
+            continue  # all connections are taken, and it is closed at once
+    for each in idle:
+        each.close()
+
+
+def test_a_taken_port_is_an_error_when_the_session_opens(
+    hint: HttpHint, exchange: Exchange
+) -> None:
+    with pytest.raises(OSError, match="in use"):
+        HttpHint(exchange, ADDRESS, hint.port, "/").open()

@@ -1,0 +1,99 @@
+"""A program that is killed at random loses nothing that it has answered as saved.
+
+It never has two different checkpoints of one step, and never half a checkpoint.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from reprieve_testing import manifests
+
+PARTS = 3
+SECONDS = 60.0
+LONGEST_RUN_SECONDS = 0.3
+"""Within this, a program takes some hundred steps and saves several times."""
+
+# Each save writes other bytes, so that a second checkpoint of one step is told from the first.
+PROGRAM = f"""
+import os, sys, time
+from pathlib import Path
+import reprieve_client as reprieve
+
+folder = reprieve.CheckpointFolder(sys.argv[1])
+
+def write(path):
+    mark = os.urandom(8).hex()
+    for part in range({PARTS}):
+        (path / str(part)).write_text(mark)
+        time.sleep(0.002)
+
+def save(step):
+    return folder.write(step, write)
+
+def resume(path):
+    assert len({{part.read_text() for part in path.iterdir()}}) == 1
+
+with reprieve.checkpointing(
+    save, resume, folder=folder, hint=Path(sys.argv[2]).as_uri(), every_seconds=0.02
+) as session:
+    print(session.first_step, flush=True)
+    for step in session.steps(10**9):
+        time.sleep(0.001)
+"""
+
+
+class Run:
+    """One start of the program after the other, with what each of them must find."""
+
+    def __init__(self, tmp_path: Path, seed: int) -> None:
+        self._folder, self._request = tmp_path / "run", tmp_path / "request"
+        self._random = random.Random(seed)
+        self._contents: dict[str, str] = {}
+        self.acknowledged = 0
+        self.saves = 0
+
+    def start_ask_and_kill(self, eviction_id: str) -> None:
+        """Start the program, ask it to save, and kill it at a random moment."""
+        command = [sys.executable, "-c", PROGRAM, str(self._folder), str(self._request)]
+        environment = {**os.environ, "PYTHONPATH": str(manifests.ROOT / "client")}
+        program = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        with program:
+            assert program.stdout is not None
+            first = int(program.stdout.readline())
+            assert first >= self.acknowledged
+            new = self._request.with_suffix(".new")
+            new.write_text(json.dumps({"id": eviction_id}))
+            new.rename(self._request)
+            time.sleep(self._random.uniform(0, LONGEST_RUN_SECONDS))
+            program.kill()
+        self._look()
+
+    def _look(self) -> None:
+        for path in self._folder.glob("step-*"):
+            marks = [part.read_text() for part in path.iterdir()]
+            assert len(marks) == PARTS
+            assert len(set(marks)) == 1
+            assert self._contents.setdefault(path.name, marks[0]) == marks[0]
+        self.saves = len(self._contents)
+        answer = self._request.with_name("request.answer")
+        if answer.exists():
+            document = json.loads(answer.read_text())
+            if document["state"] == "saved":
+                assert Path(document["path"]).is_dir()
+                self.acknowledged = document["step"]
+
+
+@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.slow)])
+def test_nothing_that_was_answered_as_saved_is_lost(tmp_path: Path, rounds: int) -> None:
+    run = Run(tmp_path, seed=7)
+    for number in range(rounds):
+        run.start_ask_and_kill(f"uid-{number}")
+    assert run.acknowledged > 0
+    assert run.saves >= rounds

@@ -1,0 +1,436 @@
+"""A session of the client library: when it saves, what it answers, and how the program ends."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import reprieve_client as reprieve
+from reprieve_client.contract import Request
+from reprieve_client.hints import choice
+
+UNFINISHED = 143
+
+
+class Training:
+    """Counts steps; each save is the number of steps, or the error that is next."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.saves: list[int] = []
+        self.threads: list[threading.Thread] = []
+        self._errors = list(errors)
+
+    def save(self, step: int) -> str:
+        self.threads.append(threading.current_thread())
+        if self._errors:
+            raise self._errors.pop(0)
+        self.saves.append(step)
+        return f"/checkpoints/step-{step}"
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("REPRIEVE_") or name in {"POD_IP", "POD_NAME", "LOCAL_RANK"}:
+            monkeypatch.delenv(name)
+
+
+def ask(session: reprieve.Session, eviction_id: str = "uid-1", **fields: object) -> None:
+    """Ask as a hint's thread does."""
+    request = Request(eviction_id)._replace(**fields)
+    thread = threading.Thread(target=session._exchange.ask, args=(request,))
+    thread.start()
+    thread.join()
+
+
+def answer(session: reprieve.Session) -> dict[str, object]:
+    return session._exchange.answer
+
+
+def test_without_a_request_nothing_is_saved() -> None:
+    training = Training()
+    with reprieve.checkpointing(training.save) as session:
+        assert list(session.steps(5)) == [0, 1, 2, 3, 4]
+    assert training.saves == []
+
+
+def test_a_request_is_answered_after_the_step_on_the_training_thread() -> None:
+    training = Training()
+    with reprieve.checkpointing(training.save) as session:
+        for step in session.steps(5):
+            if step == 2:
+                ask(session)
+                assert answer(session) == {"state": "accepted", "id": "uid-1"}
+                assert training.saves == []
+    assert training.saves == [3]
+    assert training.threads == [threading.main_thread()]
+    assert answer(session) == {
+        "state": "saved",
+        "id": "uid-1",
+        "step": 3,
+        "path": "/checkpoints/step-3",
+    }
+
+
+def test_the_same_id_is_saved_once_and_a_new_one_anew() -> None:
+    training = Training()
+    with reprieve.checkpointing(training.save) as session:
+        for step, eviction_id in enumerate(["uid-1", "uid-1", "uid-2"], start=1):
+            ask(session, eviction_id)
+            session.step(step)
+    assert training.saves == [1, 3]
+
+
+def test_a_cancelled_request_is_not_saved() -> None:
+    training = Training()
+    with reprieve.checkpointing(training.save) as session:
+        ask(session)
+        ask(session, cancelled=True)
+        session.step(1)
+    assert training.saves == []
+    assert answer(session) == {"state": "idle"}
+
+
+def test_a_request_that_is_cancelled_during_its_save_is_not_answered_by_it() -> None:
+    with reprieve.checkpointing(lambda _: ask(session, cancelled=True)) as session:
+        ask(session)
+        session.step(1)
+    assert answer(session) == {"state": "idle"}
+
+
+def test_a_request_during_a_save_is_answered_by_it_because_nothing_was_done_since() -> None:
+    saves = []
+
+    def save(step: int) -> None:
+        saves.append(step)
+        ask(session, "uid-2")
+
+    with reprieve.checkpointing(save) as session:
+        ask(session, "uid-1")
+        session.step(1)
+        session.step(2)
+    assert saves == [1]
+    assert answer(session) == {"state": "saved", "id": "uid-2", "step": 1}
+
+
+def test_a_save_of_the_programs_own_answers_a_request() -> None:
+    training = Training()
+    with reprieve.checkpointing(training.save) as session:
+        ask(session)
+        session.saved(7, Path("/checkpoints/own"))
+        session.step(8)
+    assert training.saves == []
+    assert answer(session) == {
+        "state": "saved",
+        "id": "uid-1",
+        "step": 7,
+        "path": "/checkpoints/own",
+    }
+
+
+def test_a_path_that_no_answer_can_carry_is_left_out() -> None:
+    with reprieve.checkpointing(lambda _: "x" * 600) as session:
+        ask(session)
+        session.step(1)
+    assert answer(session) == {"state": "saved", "id": "uid-1", "step": 1}
+
+
+def test_a_step_at_which_nothing_can_be_saved_asks_for_time_once() -> None:
+    training = Training()
+    with reprieve.checkpointing(training.save) as session:
+        session.step(1, defer_seconds=30)
+        assert answer(session) == {"state": "idle"}
+        ask(session)
+        session.step(2, defer_seconds=30)
+        session.step(3, defer_seconds=20)
+        assert answer(session) == {"state": "defer", "id": "uid-1", "deferSeconds": 30}
+        session.step(4)
+    assert training.saves == [4]
+
+
+def test_the_progress_of_a_save_is_told() -> None:
+    told: list[dict[str, object]] = []
+
+    def save(_: int) -> None:
+        session.progress(0.5, "optimizer")
+        told.append(answer(session))
+
+    with reprieve.checkpointing(save) as session:
+        ask(session)
+        session.step(1)
+    assert told == [{"state": "saving", "id": "uid-1", "progress": 0.5, "message": "optimizer"}]
+
+
+def test_a_save_that_fails_is_tried_again_after_the_next_step() -> None:
+    training = Training(OSError("no space left"))
+    with reprieve.checkpointing(training.save) as session:
+        ask(session)
+        session.step(1)
+        assert answer(session)["state"] == "saving"
+        assert answer(session)["message"] == "failed: OSError: no space left"
+        session.step(2)
+    assert training.saves == [2]
+    assert answer(session)["state"] == "saved"
+
+
+def test_a_save_that_fails_three_times_is_given_up_and_training_goes_on() -> None:
+    training = Training(*[OSError("no space left")] * 3)
+    with reprieve.checkpointing(training.save) as session:
+        ask(session)
+        for step in range(1, 6):
+            session.step(step)
+    assert answer(session) == {
+        "state": "cannot",
+        "id": "uid-1",
+        "message": "OSError: no space left",
+    }
+    assert training.saves == []
+    assert len(training.threads) == 3
+
+
+def test_without_a_request_a_save_happens_when_it_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    training = Training()
+    with reprieve.checkpointing(training.save, every_seconds=60) as session:
+        for step in range(1, 11):
+            now += 25.0
+            session.step(step)
+    assert training.saves == [3, 6, 9]
+
+
+def test_each_save_is_noted_beside_the_request(tmp_path: Path) -> None:
+    hint = (tmp_path / "request").as_uri()
+    with reprieve.checkpointing(Training().save, hint=hint, every_seconds=0) as session:
+        session.step(1)
+        assert (tmp_path / "request.saved").exists()
+
+
+def test_a_replacement_resumes_where_reprieve_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", "/checkpoints/any")
+    loaded = []
+
+    def resume(path: Path) -> int:
+        loaded.append(path)
+        return 3
+
+    with reprieve.checkpointing(Training().save, resume) as session:
+        assert list(session.steps(5)) == [3, 4]
+    assert loaded == [Path("/checkpoints/any")]
+
+
+@pytest.mark.parametrize("handed_over", ["", "true"])
+def test_a_replacement_without_a_path_starts_at_the_newest_in_the_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, handed_over: str
+) -> None:
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", handed_over)
+    folder = reprieve.CheckpointFolder(tmp_path)
+    folder.write(5, lambda _: None)
+    folder.write(12, lambda _: None)
+    with reprieve.checkpointing(Training().save, lambda _: None, folder=folder) as session:
+        assert session.first_step == 12
+
+
+@pytest.mark.parametrize(("handed_over", "first"), [(8, 12), (12, 12), (15, 15)])
+def test_what_was_saved_after_the_last_answer_is_newer_than_what_is_handed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, handed_over: int, first: int
+) -> None:
+    folder = reprieve.CheckpointFolder(tmp_path)
+    folder.write(12, lambda _: None)
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", f"{tmp_path}/step-{handed_over}")
+    with reprieve.checkpointing(Training().save, lambda _: None, folder=folder) as session:
+        assert session.first_step == first
+
+
+def test_a_resume_that_does_not_say_its_step_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", "/checkpoints/any")
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(ValueError, match="how many steps /checkpoints/any has"):
+        reprieve.checkpointing(Training().save, lambda _: None).open()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_first_start_resumes_nothing() -> None:
+    def resume(_: Path) -> int:
+        raise AssertionError
+
+    with reprieve.checkpointing(Training().save, resume) as session:
+        assert session.first_step == 0
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def exit_status(run: Callable[[], None]) -> object:
+    with pytest.raises(SystemExit) as ended:
+        run()
+    return ended.value.code
+
+
+def test_sigterm_without_a_request_saves_after_the_step_and_exits_unfinished() -> None:
+    training = Training()
+
+    def run() -> None:
+        with reprieve.checkpointing(training.save) as session:
+            for step in session.steps(5):
+                if step == 3:
+                    terminate()
+
+    assert exit_status(run) == UNFINISHED == reprieve.UNFINISHED
+    assert training.saves == [4]
+
+
+def test_sigterm_after_the_save_that_was_asked_for_exits_at_once() -> None:
+    training = Training()
+
+    def run() -> None:
+        with reprieve.checkpointing(training.save) as session:
+            ask(session)
+            session.step(1)
+            terminate()
+            raise AssertionError("still running")
+
+    assert exit_status(run) == UNFINISHED
+    assert training.saves == [1]
+
+
+def test_sigterm_before_the_first_step_exits_at_once() -> None:
+    def run() -> None:
+        with reprieve.checkpointing(Training().save):
+            terminate()
+            raise AssertionError("still running")
+
+    assert exit_status(run) == UNFINISHED
+
+
+def test_sigterm_during_a_save_lets_it_end() -> None:
+    saves: list[int] = []
+    session = reprieve.checkpointing(lambda step: terminate() or saves.append(step))
+
+    def run() -> None:
+        with session:
+            ask(session)
+            session.step(1)
+
+    assert exit_status(run) == UNFINISHED
+    assert saves == [1]
+    assert answer(session)["state"] == "saved"
+
+
+def test_sigterm_while_an_answer_is_written_ends_the_program_after_that() -> None:
+    written: list[object] = []
+
+    def publish(answer: dict[str, object]) -> None:
+        if answer["state"] == "saved":
+            terminate()
+        written.append(answer["state"])
+
+    session = reprieve.checkpointing(Training().save)
+    session._exchange.on_answer(publish)
+
+    def run() -> None:
+        with session:
+            ask(session)
+            session.step(1)
+
+    assert exit_status(run) == UNFINISHED
+    assert written == ["accepted", "saving", "saved"]
+
+
+def test_sigterm_during_a_save_at_its_time_lets_it_end() -> None:
+    saves: list[int] = []
+    session = reprieve.checkpointing(
+        lambda step: (step > 1 and terminate()) or saves.append(step), every_seconds=0
+    )
+
+    def run() -> None:
+        with session:
+            ask(session)
+            session.step(1)
+            session.step(2)
+
+    assert exit_status(run) == UNFINISHED
+    assert saves == [1, 2]
+
+
+def test_a_loop_without_a_save_is_told_so_when_it_is_asked() -> None:
+    with reprieve.checkpointing() as session:
+        session.step(1)
+        ask(session)
+        with pytest.raises(ValueError, match="step needs a save"):
+            session.step(2)
+
+
+def test_a_forked_process_ends_on_sigterm_as_it_would_without_the_library() -> None:
+    is_ready, ready = os.pipe()
+    with reprieve.checkpointing(Training().save) as session:
+        session.step(1)
+        child = os.fork()
+        if child == 0:
+            os.write(ready, b"1")  # before that, CPython drops signals
+            time.sleep(60)
+            os._exit(0)
+        os.read(is_ready, 1)
+        os.kill(child, signal.SIGTERM)
+        _, status = os.waitpid(child, 0)
+    os.close(is_ready)
+    os.close(ready)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
+
+
+def test_the_handler_from_before_is_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with reprieve.checkpointing(Training().save):
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_callback_form_needs_no_with_block() -> None:
+    training = Training()
+    session = reprieve.checkpointing(training.save).open()
+    on_step_end: Callable[[int], None] = session.step
+    ask(session)
+    on_step_end(1)
+    session.close()
+    assert training.saves == [1]
+
+
+@pytest.mark.parametrize(
+    "hint", ["http://other:8080/x", "http://:0x/", "grpc://:9000", "signal://NONE", "file:", "x"]
+)
+def test_a_hint_that_the_library_does_not_serve_is_an_error(hint: str) -> None:
+    with pytest.raises(ValueError, match=r"hint|[Pp]ort"):
+        reprieve.checkpointing(hint=hint).open()
+
+
+def test_the_hint_of_the_pod_is_taken_from_its_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REPRIEVE_CHECKPOINT_HINT", (tmp_path / "request").as_uri())
+    (tmp_path / "request").write_text('{"id":"uid-1"}')
+    with reprieve.checkpointing(Training().save) as session:
+        assert session.request == Request("uid-1")
+
+
+def test_without_a_hint_the_file_of_the_agent_is_read_where_it_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(choice, "AGENT_REQUEST", tmp_path / "request")
+    (tmp_path / "request").write_text('{"id":"uid-1"}')
+    with reprieve.checkpointing(Training().save) as session:
+        assert session.request == Request("uid-1")
+
+
+def test_of_several_processes_of_a_pod_only_the_first_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    (tmp_path / "request").write_text('{"id":"uid-1"}')
+    hint = (tmp_path / "request").as_uri()
+    with reprieve.checkpointing(Training().save, hint=hint) as session:
+        assert session.request is None

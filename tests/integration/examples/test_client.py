@@ -1,0 +1,59 @@
+"""The examples with the client library, run as in their pods: they save, go on, and are resumed.
+
+The one that is asked by a signal needs the agent's folder: `tests/cluster/agent/test_agent.py`.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from reprieve_testing import manifests
+from reprieve_testing.servers.hinted_program import running
+
+LAUNCHER = manifests.EXAMPLES / "launcher"
+PROGRAM = manifests.EXAMPLES / "client" / "train.py"
+UNFINISHED = 143
+
+
+def test_the_example_saves_goes_on_and_its_replacement_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHECKPOINTS", str(tmp_path / "run"))
+    monkeypatch.setenv("STEP_SECONDS", "0.01")
+    monkeypatch.setenv("STEPS", "100000")
+    with running(tmp_path, sys.executable, PROGRAM) as first:
+        first.wait_for(lambda: first.lines("training from step 0 to 100000"))
+        saved = first.ask("uid-1")
+        path = Path(saved["path"])
+        assert json.loads((path / "weights.json").read_text()) == [saved["step"] / 2]
+        assert first.end() == UNFINISHED
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(path))
+    monkeypatch.setenv("STEPS", str(saved["step"] + 1))
+    with running(tmp_path, sys.executable, PROGRAM) as second:
+        assert second.wait() == 0
+    assert second.lines("resuming") == [f"resuming from step {saved['step']}, saved in {path}"]
+    assert second.lines("finished")
+
+
+def test_of_the_workers_of_a_launcher_one_saves_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = {"CHECKPOINTS": str(tmp_path), "POD_NAME": "pod-1", "STEPS": "100000"}
+    for name, value in {**variables, "STEP_SECONDS": "0.01", "SAVE_SECONDS": "0"}.items():
+        monkeypatch.setenv(name, value)
+    command = (sys.executable, LAUNCHER / "launch.py", LAUNCHER / "train.py")
+    with running(tmp_path, *command) as first:
+        first.wait_for(lambda: len(first.lines("rank")) == 2)
+        saved = first.ask("uid-1")
+        assert first.end() == UNFINISHED
+    assert first.lines("rank 1: saved") == []
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", saved["path"])
+    monkeypatch.setenv("STEPS", str(saved["step"] + 1))
+    with running(tmp_path, *command) as second:
+        assert second.wait() == 0
+    resumed = [f"rank {rank}: resuming from step {saved['step']}" for rank in (0, 1)]
+    assert [line.partition(",")[0] for line in sorted(second.lines("rank")) if "resum" in line] == (
+        resumed
+    )
