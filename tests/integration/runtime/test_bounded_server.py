@@ -1,4 +1,4 @@
-"""Too many connections: the peer that opened most loses one of its own, and no other peer does."""
+"""Too many connections: unused ones make room, and requests under way are answered."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -46,6 +46,7 @@ async def port(
         if request.path == "/wait":
             arrived.set()
             await go_on.wait()
+        await request.read()
         return web.Response(text="ok\n")
 
     bounds = Bounds(connections=4, per_peer=3, idle_seconds=idle_seconds)
@@ -93,6 +94,17 @@ async def test_a_request_under_way_is_answered_before_an_unused_connection_is_ke
         assert await is_closed(unused[0])
         opened.go_on.set()
         assert await answering == b"ok\n"
+
+
+async def test_a_request_whose_body_does_not_come_makes_room() -> None:
+    async with port() as opened:
+        half = await opened.connect(OTHER)
+        half[1].write(b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf")
+        await opened.arrived.wait()
+        unused = [await opened.connect(f"127.66.1.{number}") for number in range(1, 5)]
+        assert await is_closed(half)
+        assert [await ask(each) for each in unused] == [b"ok\n"] * 4
+        opened.go_on.set()
 
 
 async def test_trusted_connections_are_neither_counted_nor_closed() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_testing import manifests
-from reprieve_testing.servers.attackers import Attackers
+from reprieve_testing.servers.attackers import Attackers, many_files
 from reprieve_testing.servers.reviews import a_pod, a_review
 from reprieve_testing.servers.stub_api import stub_api
 from reprieve_testing.servers.webhook_program import (
@@ -65,10 +65,10 @@ async def check_reviews(program: RunningWebhooks) -> None:
             assert (await reply.json())["response"]["allowed"] is False
 
 
-def check_memory(program: RunningWebhooks) -> None:
+def check_memory(program: RunningWebhooks, most: int = LIMIT) -> None:
     assert program.process.returncode is None
     peak = program.peak_memory_bytes()
-    assert peak < LIMIT, f"{peak >> 20} MiB of {LIMIT >> 20}"
+    assert peak < most, f"{peak >> 20} MiB of {most >> 20}"
 
 
 async def test_stalled_bodies_take_little_memory_and_hold_up_no_review(tmp_path: Path) -> None:
@@ -93,6 +93,19 @@ async def test_as_many_connections_as_are_held_take_less_than_the_limit(tmp_path
         await attackers.send_half_a_head(200)
         await check_reviews(program)
         check_memory(program)
+
+
+@pytest.mark.slow  # `integration/webhooks/http/test_connections.py` shows it with a few
+async def test_thousands_of_connections_without_tls_take_little_memory(
+    tmp_path: Path,
+) -> None:
+    """As many as are held take 25 MiB. Without the bound, these would take more than the limit."""
+    async with ready_webhooks(tmp_path) as program:
+        with many_files():
+            async with attackers_of(program, addresses=4) as attackers:
+                await attackers.open_in_silence(4000)
+                await check_reviews(program)
+                check_memory(program, LIMIT * 5 // 8)
 
 
 @pytest.mark.slow  # `integration/webhooks/http/test_bad_input.py` shows the bound

@@ -56,11 +56,17 @@ class Attackers:
         for writer in self._writers:
             writer.transport.abort()
 
+    async def open_in_silence(self, connections: int) -> None:
+        """Open connections on which nothing is ever sent, not even TLS."""
+        for _ in range(connections):
+            with suppress(OSError):
+                await self._connect(None)
+
     async def send_half_a_head(self, connections: int) -> None:
         """Open connections, and send on each a head that does not end."""
         for _ in range(connections):
             with suppress(OSError):
-                _, writer = await self._connect()
+                _, writer = await self._connect(self._context)
                 writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Half: ")
 
     def stall(self, connections: int, size: int) -> None:
@@ -77,7 +83,7 @@ class Attackers:
         """Send a whole review on each of new connections, and never read the response."""
         for _ in range(connections):
             with suppress(OSError):
-                _, writer = await self._connect()
+                _, writer = await self._connect(self._context)
                 writer.transport.pause_reading()  # type: ignore[attr-defined]
                 head = "POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
                 writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -104,7 +110,7 @@ class Attackers:
 
     @asynccontextmanager
     async def _posting(self, size: int) -> AsyncIterator[Connection]:
-        reader, writer = await self._connect()
+        reader, writer = await self._connect(self._context)
         head = "POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: {size}\r\n\r\n".encode())
         try:
@@ -112,9 +118,9 @@ class Attackers:
         finally:
             writer.transport.abort()
 
-    async def _connect(self) -> Connection:
+    async def _connect(self, context: ssl.SSLContext | None) -> Connection:
         connection = await asyncio.open_connection(
-            "127.0.0.1", self._port, ssl=self._context, local_addr=(next(self._addresses), 0)
+            "127.0.0.1", self._port, ssl=context, local_addr=(next(self._addresses), 0)
         )
         self._writers.append(connection[1])
         return connection
