@@ -24,7 +24,8 @@ class Port:
     """A port with room for four connections, and for three of one peer."""
 
     number: int
-    arrived: asyncio.Event
+    arrived: asyncio.Queue[None]
+    """One item for each request to `/wait`."""
     go_on: asyncio.Event
     opened: list[asyncio.StreamWriter] = field(default_factory=list)
 
@@ -40,11 +41,11 @@ class Port:
 async def port(
     is_trusted: IsTrusted = trusts_no_client, idle_seconds: float = 60.0
 ) -> AsyncIterator[Port]:
-    arrived, go_on = asyncio.Event(), asyncio.Event()
+    arrived, go_on = asyncio.Queue[None](), asyncio.Event()
 
     async def respond(request: web.BaseRequest) -> web.Response:
         if request.path == "/wait":
-            arrived.set()
+            arrived.put_nowait(None)
             await go_on.wait()
         await request.read()
         return web.Response(text="ok\n")
@@ -89,18 +90,31 @@ async def test_a_request_under_way_is_answered_before_an_unused_connection_is_ke
     async with port() as opened:
         busy = await opened.connect(CROWD)
         answering = asyncio.create_task(ask(busy, "/wait"))
-        await opened.arrived.wait()
+        await opened.arrived.get()
         unused = [await opened.connect(CROWD) for _ in range(3)]
         assert await is_closed(unused[0])
         opened.go_on.set()
         assert await answering == b"ok\n"
 
 
+async def test_many_addresses_close_no_request_under_way() -> None:
+    """Also where one address, as that of an API server, has more connections than each of them."""
+    async with port() as opened:
+        busy = [await opened.connect(OTHER) for _ in range(3)]
+        answers = [asyncio.create_task(ask(each, "/wait")) for each in busy]
+        for _ in busy:
+            await opened.arrived.get()
+        crowd = [await opened.connect(f"127.66.1.{number}") for number in range(1, 4)]
+        assert [await is_closed(each) for each in crowd[:2]] == [True, True]
+        opened.go_on.set()
+        assert await asyncio.gather(*answers) == [b"ok\n"] * 3
+
+
 async def test_a_request_whose_body_does_not_come_makes_room() -> None:
     async with port() as opened:
         half = await opened.connect(OTHER)
         half[1].write(b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf")
-        await opened.arrived.wait()
+        await opened.arrived.get()
         unused = [await opened.connect(f"127.66.1.{number}") for number in range(1, 5)]
         assert await is_closed(half)
         assert [await ask(each) for each in unused] == [b"ok\n"] * 4

@@ -45,6 +45,8 @@ class Attackers:
         self._addresses = cycle([f"127.66.0.{number}" for number in range(1, addresses + 1)])
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self.stalled = 0
+        """The bodies so far that lack only their end."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -70,7 +72,7 @@ class Attackers:
                 writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Half: ")
 
     def stall(self, connections: int, size: int) -> None:
-        """Send bodies without their last byte, as fast as they are taken."""
+        """Send bodies without their last byte, as fast as they are taken, again and again."""
         self._tasks += [asyncio.create_task(self._stall(size)) for _ in range(connections)]
 
     def flood(self, connections: int, size: int) -> None:
@@ -91,12 +93,15 @@ class Attackers:
                     await writer.drain()
 
     async def _stall(self, size: int) -> None:
-        with suppress(OSError):
-            async with self._posting(size) as (_, writer):
-                for _ in range((size - 1) // len(_PIECE)):
-                    writer.write(_PIECE)
-                    await writer.drain()
-                await asyncio.Event().wait()
+        while True:
+            with suppress(OSError):
+                async with self._posting(size) as (reader, writer):
+                    for _ in range((size - 1) // len(_PIECE)):
+                        writer.write(_PIECE)
+                        await writer.drain()
+                    self.stalled += 1
+                    await reader.read()
+            await asyncio.sleep(0)
 
     async def _flood(self, body: bytes) -> None:
         while True:
