@@ -98,6 +98,8 @@ class _BoundedServer(web.Server):
         self._opening: dict[RequestHandler, socket.socket] = {}
         """The connections on which TLS is not spoken yet."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._receiving: dict[RequestHandler, asyncio.Task[Any]] = {}
+        """The tasks of the requests whose body has not come yet."""
 
     def take(self, connection: socket.socket, peer: str) -> None:
         """Count a connection that was accepted, and begin to serve it."""
@@ -126,6 +128,10 @@ class _BoundedServer(web.Server):
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         self._table.discard(handler)
+        receiving = self._receiving.pop(handler, None)
+        if receiving is not None:
+            # Without this, a body that waits for room would wait on, and keep what has come of it.
+            receiving.cancel()
         super().connection_lost(handler, exc)
 
     async def _open(self, handler: RequestHandler, connection: socket.socket) -> None:
@@ -152,13 +158,25 @@ class _BoundedServer(web.Server):
                 self._opening[handler].shutdown(socket.SHUT_RDWR)
 
     async def _respond_counted(self, request: web.BaseRequest) -> web.StreamResponse:
-        handler = request.protocol
+        handler, task = request.protocol, asyncio.current_task()
+        assert task is not None
         self._table.begin_request(handler)
-        request.content.on_eof(partial(self._table.has_whole_request, handler))
+        self._receiving[handler] = task
+        request.content.on_eof(partial(self._note_whole_request, handler))
         try:
             return await self._respond(request)
         finally:
             self._table.end_request(handler)
+            self._receiving.pop(handler, None)
+            failure = request.content.exception()
+            if isinstance(failure, BaseException):
+                # Its traceback refers to the request, which refers to it. Without this, a body that
+                # was cut short would keep its memory until the next garbage collection.
+                failure.__traceback__ = None
+
+    def _note_whole_request(self, handler: RequestHandler) -> None:
+        self._table.has_whole_request(handler)
+        self._receiving.pop(handler, None)
 
 
 class OpenPort:

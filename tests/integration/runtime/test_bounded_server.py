@@ -1,10 +1,12 @@
 """Too many connections: unused ones make room, and requests under way are answered."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import pytest
 from aiohttp import web
 
 from reprieve_runtime.serving.bounded_server import (
@@ -15,6 +17,7 @@ from reprieve_runtime.serving.bounded_server import (
     trusts_no_client,
 )
 from reprieve_testing.servers.attackers import Connection, is_closed
+from reprieve_testing.servers.stub_api import until
 
 CROWD, OTHER = "127.66.0.1", "127.66.0.2"
 
@@ -27,6 +30,8 @@ class Port:
     arrived: asyncio.Queue[None]
     """One item for each request to `/wait`."""
     go_on: asyncio.Event
+    ended: asyncio.Queue[str]
+    """One item for each request to `/wait` that has ended."""
     opened: list[asyncio.StreamWriter] = field(default_factory=list)
 
     async def connect(self, address: str) -> Connection:
@@ -41,18 +46,23 @@ class Port:
 async def port(
     is_trusted: IsTrusted = trusts_no_client, idle_seconds: float = 60.0
 ) -> AsyncIterator[Port]:
-    arrived, go_on = asyncio.Queue[None](), asyncio.Event()
+    arrived, go_on, ended = asyncio.Queue[None](), asyncio.Event(), asyncio.Queue[str]()
 
     async def respond(request: web.BaseRequest) -> web.Response:
         if request.path == "/wait":
             arrived.put_nowait(None)
-            await go_on.wait()
+            try:
+                await go_on.wait()
+            except asyncio.CancelledError:
+                ended.put_nowait("cancelled")
+                raise
+            ended.put_nowait("answered")
         await request.read()
         return web.Response(text="ok\n")
 
     bounds = Bounds(connections=4, per_peer=3, idle_seconds=idle_seconds)
     listening = await listen(respond, bounds, address="127.0.0.1", port=0, is_trusted=is_trusted)
-    opened = Port(listening.port, arrived, go_on)
+    opened = Port(listening.port, arrived, go_on, ended)
     try:
         yield opened
     finally:
@@ -119,6 +129,39 @@ async def test_a_request_whose_body_does_not_come_makes_room() -> None:
         assert await is_closed(half)
         assert [await ask(each) for each in unused] == [b"ok\n"] * 4
         opened.go_on.set()
+
+
+@pytest.mark.parametrize(("body", "end"), [(b"half", "cancelled"), (b"whole....", "answered")])
+async def test_a_client_that_leaves_ends_only_a_request_that_has_not_come(
+    body: bytes, end: str
+) -> None:
+    async with port() as opened:
+        _, writer = await opened.connect(CROWD)
+        writer.write(b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n" + body)
+        await opened.arrived.get()
+        writer.close()
+        assert await ask(await opened.connect(OTHER)) == b"ok\n"  # it has seen the end by now
+        if end == "answered":
+            opened.go_on.set()
+        assert await opened.ended.get() == end
+
+
+async def test_a_body_that_is_cut_short_keeps_no_memory_until_a_garbage_collection() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        async with port() as opened:
+            _, writer = await opened.connect(CROWD)
+            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf")
+            await until(lambda: requests_in_memory() == 1)
+            writer.transport.abort()
+            await until(lambda: requests_in_memory() == 0)
+    finally:
+        gc.enable()
+
+
+def requests_in_memory() -> int:
+    return sum(isinstance(each, web.BaseRequest) for each in gc.get_objects())
 
 
 async def test_trusted_connections_are_neither_counted_nor_closed() -> None:

@@ -89,9 +89,23 @@ async def test_stalled_bodies_of_two_addresses_hold_up_no_large_review(tmp_path:
         ready_webhooks(tmp_path, "--read-timeout-seconds", "120") as program,
         attackers_of(program, addresses=2) as attackers,
     ):
-        attackers.stall(300, SMALL_BYTES + 1000)
+        attackers.stall(300, SMALL_BYTES + 1000, again=True)
         await until(lambda: attackers.stalled >= 300)
         await check_reviews(program, PROTECTED_LARGE)
+        check_memory(program)
+
+
+@pytest.mark.slow  # more connections than the others
+async def test_connections_that_are_replaced_all_the_time_take_less_than_the_limit(
+    tmp_path: Path,
+) -> None:
+    """More than are held: each new one closes one, whose memory is given back at once."""
+    async with (
+        ready_webhooks(tmp_path) as program,
+        attackers_of(program, addresses=40) as attackers,
+    ):
+        attackers.stall(500, SMALL_BYTES + 1000, again=True)
+        await until(lambda: attackers.stalled >= 4000)
         check_memory(program)
 
 

@@ -71,9 +71,14 @@ class Attackers:
                 _, writer = await self._connect(self._context)
                 writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Half: ")
 
-    def stall(self, connections: int, size: int) -> None:
-        """Send bodies without their last byte, as fast as they are taken, again and again."""
-        self._tasks += [asyncio.create_task(self._stall(size)) for _ in range(connections)]
+    def stall(self, connections: int, size: int, *, again: bool = False) -> None:
+        """Send bodies without their last byte, as fast as they are taken.
+
+        `again` opens a new connection for each one that the server closes.
+        """
+        self._tasks += [
+            asyncio.create_task(self._stall(size, again=again)) for _ in range(connections)
+        ]
 
     def flood(self, connections: int, size: int) -> None:
         """Send whole reviews on new connections, one after another on each."""
@@ -92,8 +97,10 @@ class Attackers:
                 async with asyncio.timeout(60):
                     await writer.drain()
 
-    async def _stall(self, size: int) -> None:
-        while True:
+    async def _stall(self, size: int, *, again: bool) -> None:
+        is_first = True
+        while is_first or again:
+            is_first = False
             with suppress(OSError):
                 async with self._posting(size) as (reader, writer):
                     for _ in range((size - 1) // len(_PIECE)):
