@@ -102,10 +102,10 @@ async def test_connections_that_are_replaced_all_the_time_take_less_than_the_lim
     """More than are held: each new one closes one, whose memory is given back at once."""
     async with (
         ready_webhooks(tmp_path) as program,
-        attackers_of(program, addresses=40) as attackers,
+        attackers_of(program, addresses=4) as attackers,
     ):
-        attackers.stall(500, SMALL_BYTES + 1000, again=True)
-        await until(lambda: attackers.stalled >= 4000)
+        attackers.stall(700, LARGEST, again=True)
+        await until(lambda: attackers.opened >= 3000)
         check_memory(program)
 
 

@@ -48,6 +48,11 @@ class Attackers:
         self.stalled = 0
         """The bodies so far that lack only their end."""
 
+    @property
+    def opened(self) -> int:
+        """The connections so far."""
+        return len(self._writers)
+
     async def __aenter__(self) -> Self:
         return self
 
