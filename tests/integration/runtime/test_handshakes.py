@@ -1,11 +1,13 @@
 """A connection counts before TLS is spoken on it, with the loop of asyncio and with uvloop's."""
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import uvloop
@@ -13,6 +15,7 @@ from aiohttp import web
 
 from reprieve_certs import issue
 from reprieve_certs.serving import ServingContext
+from reprieve_runtime.serving import accept_loop
 from reprieve_runtime.serving.bounded_server import Bounds, OpenPort, listen
 from reprieve_testing.objects.builders import NOW
 from reprieve_testing.servers.attackers import Connection, is_closed
@@ -166,3 +169,38 @@ async def test_a_port_without_an_address_listens_on_all() -> None:
         writer.close()
     finally:
         await opened.close()
+
+
+class FullOnce(socket.socket):
+    """A listening socket for whose first connection no file descriptor is free."""
+
+    was_full = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if not self.was_full:
+            self.was_full = True
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+async def test_where_no_file_descriptor_is_free_connections_are_accepted_later(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accept_loop, "_PAUSE_SECONDS", 0.1)
+    taken = asyncio.Queue[str]()
+
+    def take(connection: socket.socket, peer: str) -> None:
+        connection.close()
+        taken.put_nowait(peer)
+
+    with FullOnce() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        listening.settimeout(0)
+        loop = accept_loop.AcceptLoop([listening], take)
+        _, writer = await asyncio.open_connection(*listening.getsockname())
+        async with asyncio.timeout(60):
+            assert await taken.get() == "127.0.0.1"
+        writer.close()
+        loop.close()
+    assert [record.message for record in caplog.records] == ["could not accept a connection"]
