@@ -17,7 +17,7 @@ BOUNDS = Bounds(connections=450, per_peer=450, idle_seconds=120.0)
 """A connection takes some 45 KB, and 240 KB with a body that is not read: 108 MB in all. An API
 server needs as many connections as it has reviews under way, and closes an idle one after 90 s.
 All API servers of a managed cluster may call from one address, that of a tunnel or a gateway, so
-that one address may have all: for others, it makes room."""
+that one address may have all. Unused connections make room for others."""
 
 
 def trusts(names: Collection[str]) -> IsTrusted:

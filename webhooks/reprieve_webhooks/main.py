@@ -25,6 +25,7 @@ from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_runtime.client.watch_metrics import WatchedCollection
 from reprieve_runtime.serving.file_limit import raise_file_limit
+from reprieve_runtime.serving.memory import return_freed_buffers
 from reprieve_runtime.serving.metrics_access import MetricsAccess
 from reprieve_runtime.serving.metrics_port import Protection, serve_metrics
 from reprieve_runtime.settings import exit_with_errors, load, port_errors
@@ -69,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except ValueError as error:
         exit_with_errors(_PROGRAM, [str(error)])
     raise_file_limit()
+    return_freed_buffers()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings, names))

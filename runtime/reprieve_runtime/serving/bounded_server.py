@@ -8,16 +8,18 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from aiohttp import StreamReader, web
-from aiohttp.abc import AbstractStreamWriter
+from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
+
+from .accept_loop import AcceptLoop, open_sockets
+from .connection_table import ConnectionTable
 
 _LOG = logging.getLogger(__name__)
 _LINGERING_SECONDS = 0.5
@@ -45,8 +47,7 @@ class Bounds:
     idle_seconds: float
     """For a connection on which no whole request head comes."""
     handshake_seconds: float = 5.0
-    """For the TLS handshake. Until it ends, a connection is not counted, and the default is a
-    minute."""
+    """For the TLS handshake; the default is a minute."""
 
 
 def trusts_no_client(_: asyncio.BaseTransport) -> bool:
@@ -73,98 +74,127 @@ _LOG.addFilter(_is_not_client_error)
 
 
 class _BoundedServer(web.Server):
-    """Where there are too many connections, the peer with the most loses one of its own.
+    """Counts each connection from its first moment; `ConnectionTable` says which one makes room.
 
-    So a client that opens many connections closes its own, and never those of another client. The
-    peer loses the connection that was unused for longest; one with a request under way only where
-    it has no other. Connections of trusted clients are neither counted nor closed.
+    Connections of trusted clients neither count nor are closed, once TLS has said whose they are.
     """
 
     def __init__(
-        self, respond: Respond, bounds: Bounds, is_trusted: IsTrusted, **settings: Any
+        self,
+        respond: Respond,
+        bounds: Bounds,
+        context: ssl.SSLContext | None,
+        is_trusted: IsTrusted,
+        **settings: Any,
     ) -> None:
-        super().__init__(self._respond_busy, request_factory=self._make_used, **settings)
-        self._respond, self._bounds, self._is_trusted = respond, bounds, is_trusted
-        self._peers: dict[RequestHandler, str] = {}
-        """By last use: the first was unused for longest."""
-        self._counts: Counter[str] = Counter()
-        self._busy: set[RequestHandler] = set()
+        super().__init__(self._respond_counted, **settings)
+        self._respond, self._context, self._is_trusted = respond, context, is_trusted
+        self._handshake_seconds = None if context is None else bounds.handshake_seconds
+        self._table = ConnectionTable[RequestHandler](
+            most=bounds.connections,
+            most_of_peer=bounds.per_peer,
+            now=asyncio.get_running_loop().time,
+        )
+        self._opening: dict[RequestHandler, socket.socket] = {}
+        """The connections on which TLS is not spoken yet."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._receiving: dict[RequestHandler, asyncio.Task[Any]] = {}
+        """The tasks of the requests whose body has not come yet."""
+
+    def take(self, connection: socket.socket, peer: str) -> None:
+        """Count a connection that was accepted, and begin to serve it."""
+        handler = self()
+        self._opening[handler] = connection
+        task = asyncio.create_task(self._open(handler, connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        surplus = self._table.add(handler, peer)
+        if surplus is not None:
+            self._close(surplus)
+
+    async def close_opening(self) -> None:
+        """Close the connections on which TLS is not spoken yet."""
+        for handler in self._opening:
+            self._close(handler)
+        await asyncio.gather(*self._tasks)
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        if transport.get_extra_info("ssl_object") is not None:
+        if self._context is not None:
             # TLS keeps what it has received until it is read, by default up to 256 KB.
             transport.set_read_buffer_limits(BUFFER_BYTES)  # type: ignore[attr-defined]
         if self._is_trusted(transport):
-            return
-        peer = peer_of(transport)
-        self._peers[handler] = peer
-        self._counts[peer] += 1
-        if self._counts[peer] > self._bounds.per_peer:
-            self._close_one_of(peer)
-        elif len(self._peers) > self._bounds.connections:
-            self._close_one_of(max(self._counts, key=self._counts.__getitem__))
+            self._table.discard(handler)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        self._forget(handler)
+        self._table.discard(handler)
+        receiving = self._receiving.pop(handler, None)
+        if receiving is not None:
+            # Without this, a body that waits for room would wait on, and keep what has come of it.
+            receiving.cancel()
         super().connection_lost(handler, exc)
 
-    def _close_one_of(self, peer: str) -> None:
-        own = [handler for handler, of in self._peers.items() if of == peer]
-        chosen = next((handler for handler in own if handler not in self._busy), own[0])
-        self._forget(chosen)
-        if chosen.transport is not None:
+    async def _open(self, handler: RequestHandler, connection: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: handler,
+                connection,
+                ssl=self._context,
+                ssl_handshake_timeout=self._handshake_seconds,
+            )
+        except (OSError, RuntimeError):
+            # Not TLS, too slow, or closed; uvloop raises the latter where it was closed before.
+            self._table.discard(handler)
+        finally:
+            del self._opening[handler]
+
+    def _close(self, handler: RequestHandler) -> None:
+        if handler.transport is not None:
             # Not `close`: TLS would wait half a minute for a close_notify that does not come.
-            chosen.transport.abort()
+            handler.transport.abort()
+        elif handler in self._opening:
+            # The handshake meets the end of the connection, and fails.
+            with suppress(OSError):
+                self._opening[handler].shutdown(socket.SHUT_RDWR)
 
-    def _forget(self, handler: RequestHandler) -> None:
-        peer = self._peers.pop(handler, None)
-        if peer is not None:
-            self._counts[peer] -= 1
-            if not self._counts[peer]:
-                del self._counts[peer]
-
-    def _make_used(
-        self,
-        message: RawRequestMessage,
-        payload: StreamReader,
-        protocol: RequestHandler,
-        writer: AbstractStreamWriter,
-        task: "asyncio.Task[None]",
-    ) -> web.BaseRequest:
-        peer = self._peers.pop(protocol, None)
-        if peer is not None:
-            self._peers[protocol] = peer
-        return web.BaseRequest(message, payload, protocol, writer, task, self._loop)
-
-    async def _respond_busy(self, request: web.BaseRequest) -> web.StreamResponse:
-        handler = request.protocol
-        self._busy.add(handler)
+    async def _respond_counted(self, request: web.BaseRequest) -> web.StreamResponse:
+        handler, task = request.protocol, asyncio.current_task()
+        assert task is not None
+        self._table.begin_request(handler)
+        self._receiving[handler] = task
+        request.content.on_eof(partial(self._note_whole_request, handler))
         try:
             return await self._respond(request)
         finally:
-            self._busy.discard(handler)
+            self._table.end_request(handler)
+            self._receiving.pop(handler, None)
+            failure = request.content.exception()
+            if isinstance(failure, BaseException):
+                # Its traceback refers to the request, which refers to it. Without this, a body that
+                # was cut short would keep its memory until the next garbage collection.
+                failure.__traceback__ = None
+
+    def _note_whole_request(self, handler: RequestHandler) -> None:
+        self._table.has_whole_request(handler)
+        self._receiving.pop(handler, None)
 
 
 class OpenPort:
     """A port on which a server listens."""
 
-    def __init__(self, server: web.Server, listening: asyncio.Server) -> None:
-        self._server, self._listening = server, listening
-
-    @property
-    def port(self) -> int:
+    def __init__(self, server: _BoundedServer, sockets: Sequence[socket.socket]) -> None:
+        self._server, self._accept_loop = server, AcceptLoop(sockets, server.take)
+        self.port: int = sockets[0].getsockname()[1]
         """The number of the port, also where the system chose it."""
-        number: int = self._listening.sockets[0].getsockname()[1]
-        return number
 
     async def close(self) -> None:
         """Accept no more connections, send the last responses, and close the connections."""
-        self._listening.close()
+        self._accept_loop.close()
         # Lets the tasks of requests that have just come in start, so that they count as under way.
         await asyncio.sleep(0)
         self._server.pre_shutdown()
         await self._server.shutdown(_CLOSING_SECONDS)
+        await self._server.close_opening()
 
 
 async def listen(
@@ -181,6 +211,7 @@ async def listen(
     server = _BoundedServer(
         respond,
         bounds,
+        context,
         is_trusted,
         access_log=None,
         logger=_LOG,
@@ -191,17 +222,4 @@ async def listen(
         max_headers=_MAX_HEADERS,
         max_field_size=_MAX_FIELD_BYTES,
     )
-    # Not `web.TCPSite`, which has no option for the timeout of the handshake.
-    listening = await asyncio.get_running_loop().create_server(
-        server,
-        address or None,
-        port,
-        ssl=context,
-        backlog=1024,
-        ssl_handshake_timeout=None if context is None else bounds.handshake_seconds,
-    )
-    for opened in listening.sockets:
-        # Connections inherit it. Without this, the kernel keeps up to some MB for each one, which
-        # count against the memory limit of the pod.
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-    return OpenPort(server, listening)
+    return OpenPort(server, await open_sockets(address, port, BUFFER_BYTES))

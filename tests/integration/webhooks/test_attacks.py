@@ -14,15 +14,16 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_testing import manifests
-from reprieve_testing.servers.attackers import Attackers
+from reprieve_testing.servers.attackers import Attackers, many_files
 from reprieve_testing.servers.reviews import a_pod, a_review
-from reprieve_testing.servers.stub_api import stub_api
+from reprieve_testing.servers.stub_api import stub_api, until
 from reprieve_testing.servers.webhook_program import (
     RunningWebhooks,
     any_certificate,
     running_webhooks,
     write_certificate,
 )
+from reprieve_webhooks.http.body_budget import SMALL_BYTES
 from reprieve_webhooks.settings import Settings
 
 (CONTAINER,) = manifests.named("Deployment", "reprieve-webhooks")["spec"]["template"]["spec"][
@@ -33,16 +34,19 @@ LARGEST = Settings().max_review_bytes
 REVIEWS = 20
 PROTECTED = json.dumps(a_review(a_pod(labels={keys.PREEMPTION_CLASS: "9"}))).encode()
 """Its namespace allows only class 10, so that it is refused where it is checked."""
+PROTECTED_LARGE = json.dumps(
+    a_review(a_pod(labels={keys.PREEMPTION_CLASS: "9"}, annotations={"x": "y" * 200_000}))
+).encode()
 
 
 @asynccontextmanager
-async def ready_webhooks(directory: Path) -> AsyncIterator[RunningWebhooks]:
+async def ready_webhooks(directory: Path, *flags: str) -> AsyncIterator[RunningWebhooks]:
     namespace = {"metadata": {"name": "team-a", "annotations": {keys.WORKLOAD_TYPE: "sensitive"}}}
     write_certificate(directory)
     collections = {"/api/v1/namespaces": {"team-a": namespace}}
     async with stub_api(directory, collections=collections) as (stub, _):
         stub.lists_released.set()
-        async with running_webhooks(directory, "--cert-dir", str(directory)) as program:
+        async with running_webhooks(directory, "--cert-dir", str(directory), *flags) as program:
             await program.wait_for_log("ready")
             yield program
 
@@ -52,29 +56,56 @@ def attackers_of(program: RunningWebhooks, *, addresses: int = 1) -> Attackers:
     return Attackers(port, addresses=addresses, context=any_certificate())
 
 
-async def check_reviews(program: RunningWebhooks) -> None:
+async def check_reviews(program: RunningWebhooks, body: bytes = PROTECTED) -> None:
     """Send reviews, each on a connection of its own: all are answered, and refuse the pod."""
     for _ in range(REVIEWS):
         connector = aiohttp.TCPConnector(ssl=any_certificate())
         headers = {"Content-Type": "application/json"}
         async with (
             aiohttp.ClientSession(connector=connector) as session,
-            session.post(f"{program.url}/validate", data=PROTECTED, headers=headers) as reply,
+            session.post(f"{program.url}/validate", data=body, headers=headers) as reply,
         ):
             assert reply.status == 200
             assert (await reply.json())["response"]["allowed"] is False
 
 
-def check_memory(program: RunningWebhooks) -> None:
+def check_memory(program: RunningWebhooks, most: int = LIMIT) -> None:
     assert program.process.returncode is None
     peak = program.peak_memory_bytes()
-    assert peak < LIMIT, f"{peak >> 20} MiB of {LIMIT >> 20}"
+    assert peak < most, f"{peak >> 20} MiB of {most >> 20}"
 
 
 async def test_stalled_bodies_take_little_memory_and_hold_up_no_review(tmp_path: Path) -> None:
     async with ready_webhooks(tmp_path) as program, attackers_of(program) as attackers:
         attackers.stall(100, LARGEST)
         await check_reviews(program)
+        check_memory(program)
+
+
+@pytest.mark.slow  # `integration/webhooks/http/test_large_bodies.py` shows it with two
+async def test_stalled_bodies_of_two_addresses_hold_up_no_large_review(tmp_path: Path) -> None:
+    """Each has a share of 8 MiB: together, all room for large bodies."""
+    async with (
+        ready_webhooks(tmp_path, "--read-timeout-seconds", "120") as program,
+        attackers_of(program, addresses=2) as attackers,
+    ):
+        attackers.stall(300, SMALL_BYTES + 1000, again=True)
+        await until(lambda: attackers.stalled >= 300)
+        await check_reviews(program, PROTECTED_LARGE)
+        check_memory(program)
+
+
+@pytest.mark.slow  # more connections than the others
+async def test_connections_that_are_replaced_all_the_time_take_less_than_the_limit(
+    tmp_path: Path,
+) -> None:
+    """More than are held: each new one closes one, whose memory is given back at once."""
+    async with (
+        ready_webhooks(tmp_path) as program,
+        attackers_of(program, addresses=4) as attackers,
+    ):
+        attackers.stall(700, LARGEST, again=True)
+        await until(lambda: attackers.opened >= 3000)
         check_memory(program)
 
 
@@ -93,6 +124,19 @@ async def test_as_many_connections_as_are_held_take_less_than_the_limit(tmp_path
         await attackers.send_half_a_head(200)
         await check_reviews(program)
         check_memory(program)
+
+
+@pytest.mark.slow  # `integration/webhooks/http/test_connections.py` shows it with a few
+async def test_thousands_of_connections_without_tls_take_little_memory(
+    tmp_path: Path,
+) -> None:
+    """As many as are held take 25 MiB. Without the bound, these would take more than the limit."""
+    async with ready_webhooks(tmp_path) as program:
+        with many_files():
+            async with attackers_of(program, addresses=4) as attackers:
+                await attackers.open_in_silence(4000)
+                await check_reviews(program)
+                check_memory(program, LIMIT * 5 // 8)
 
 
 @pytest.mark.slow  # `integration/webhooks/http/test_bad_input.py` shows the bound

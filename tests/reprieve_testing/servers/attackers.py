@@ -45,6 +45,13 @@ class Attackers:
         self._addresses = cycle([f"127.66.0.{number}" for number in range(1, addresses + 1)])
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self.stalled = 0
+        """The bodies so far that lack only their end."""
+
+    @property
+    def opened(self) -> int:
+        """The connections so far."""
+        return len(self._writers)
 
     async def __aenter__(self) -> Self:
         return self
@@ -56,16 +63,27 @@ class Attackers:
         for writer in self._writers:
             writer.transport.abort()
 
+    async def open_in_silence(self, connections: int) -> None:
+        """Open connections on which nothing is ever sent, not even TLS."""
+        for _ in range(connections):
+            with suppress(OSError):
+                await self._connect(None)
+
     async def send_half_a_head(self, connections: int) -> None:
         """Open connections, and send on each a head that does not end."""
         for _ in range(connections):
             with suppress(OSError):
-                _, writer = await self._connect()
+                _, writer = await self._connect(self._context)
                 writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Half: ")
 
-    def stall(self, connections: int, size: int) -> None:
-        """Send bodies without their last byte, as fast as they are taken."""
-        self._tasks += [asyncio.create_task(self._stall(size)) for _ in range(connections)]
+    def stall(self, connections: int, size: int, *, again: bool = False) -> None:
+        """Send bodies without their last byte, as fast as they are taken.
+
+        `again` opens a new connection for each one that the server closes.
+        """
+        self._tasks += [
+            asyncio.create_task(self._stall(size, again=again)) for _ in range(connections)
+        ]
 
     def flood(self, connections: int, size: int) -> None:
         """Send whole reviews on new connections, one after another on each."""
@@ -77,20 +95,25 @@ class Attackers:
         """Send a whole review on each of new connections, and never read the response."""
         for _ in range(connections):
             with suppress(OSError):
-                _, writer = await self._connect()
+                _, writer = await self._connect(self._context)
                 writer.transport.pause_reading()  # type: ignore[attr-defined]
                 head = "POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
                 writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
                 async with asyncio.timeout(60):
                     await writer.drain()
 
-    async def _stall(self, size: int) -> None:
-        with suppress(OSError):
-            async with self._posting(size) as (_, writer):
-                for _ in range((size - 1) // len(_PIECE)):
-                    writer.write(_PIECE)
-                    await writer.drain()
-                await asyncio.Event().wait()
+    async def _stall(self, size: int, *, again: bool) -> None:
+        is_first = True
+        while is_first or again:
+            is_first = False
+            with suppress(OSError):
+                async with self._posting(size) as (reader, writer):
+                    for _ in range((size - 1) // len(_PIECE)):
+                        writer.write(_PIECE)
+                        await writer.drain()
+                    self.stalled += 1
+                    await reader.read()
+            await asyncio.sleep(0)
 
     async def _flood(self, body: bytes) -> None:
         while True:
@@ -104,7 +127,7 @@ class Attackers:
 
     @asynccontextmanager
     async def _posting(self, size: int) -> AsyncIterator[Connection]:
-        reader, writer = await self._connect()
+        reader, writer = await self._connect(self._context)
         head = "POST /validate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: {size}\r\n\r\n".encode())
         try:
@@ -112,9 +135,9 @@ class Attackers:
         finally:
             writer.transport.abort()
 
-    async def _connect(self) -> Connection:
+    async def _connect(self, context: ssl.SSLContext | None) -> Connection:
         connection = await asyncio.open_connection(
-            "127.0.0.1", self._port, ssl=self._context, local_addr=(next(self._addresses), 0)
+            "127.0.0.1", self._port, ssl=context, local_addr=(next(self._addresses), 0)
         )
         self._writers.append(connection[1])
         return connection

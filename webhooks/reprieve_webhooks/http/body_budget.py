@@ -1,8 +1,10 @@
 """Bounds the bytes of large request bodies that are under way, in all and per peer.
 
 A body is under way from the first byte that is read until its response. One that does not fit waits
-unread, in its connection: those of trusted clients go first, then the smallest. A body of
-`SMALL_BYTES` or less never waits; the number of connections bounds these.
+unread, in its connection: those of trusted clients go first. The others go in the order in which
+they would end if all peers were served at the same rate (self-clocked fair queueing): so a small
+body goes before large ones, and a peer that sends many does not hold up one that sends few. A body
+of `SMALL_BYTES` or less never waits; the number of connections bounds these.
 """
 
 import asyncio
@@ -14,6 +16,10 @@ from typing import NamedTuple
 
 SMALL_BYTES = 64 * 1024
 """The usual review of a pod has 4 to 30 KB."""
+HURRIED_SECONDS = 1.0
+"""For a body to come, once its room is taken and others wait for it. API servers give up a review
+after 3 s. Without this, two clients that send bodies without their last byte would keep all room
+for the whole time of a body."""
 
 
 class Client(NamedTuple):
@@ -28,9 +34,13 @@ class _Waiting(NamedTuple):
     """One body that waits; the least goes first."""
 
     is_untrusted: bool
-    size: int
+    turn: int
+    """Its size, added to the turn of the body before it: of the last one that found room, or of the
+    same peer, if that is later."""
     order: int
     client: Client
+    size: int
+    limit: asyncio.Timeout | None
     granted: "asyncio.Future[None]"
 
 
@@ -44,15 +54,31 @@ class BodyBudget:
         self._used_by: Counter[str] = Counter()
         self._waiting: list[_Waiting] = []
         self._order = count()
+        self._turn = 0
+        """The turn of the last body that found room."""
+        self._turns: dict[str, int] = {}
+        """The last turn of each peer that is ahead of it."""
+        self._unhurried: dict[Hashable, tuple[asyncio.Timeout, float]] = {}
+        """The limits of the bodies that are being read, and when they found room."""
 
-    async def reserve(self, client: Client, size: int) -> None:
-        """Wait until a body of this size fits; cancel to give up."""
-        granted = asyncio.get_running_loop().create_future()
+    async def reserve(
+        self, client: Client, size: int, limit: asyncio.Timeout | None = None
+    ) -> None:
+        """Wait until a body of this size fits; cancel to give up.
+
+        The limit of the time in which the body is read ends early while others wait, unless the
+        client is trusted, until `finish_reading`.
+        """
+        loop = asyncio.get_running_loop()
+        granted = loop.create_future()
+        self._turns = {peer: turn for peer, turn in self._turns.items() if turn > self._turn}
+        turn = self._turns.get(client.peer, self._turn) + size
+        self._turns[client.peer] = turn
         heapq.heappush(
             self._waiting,
-            _Waiting(not client.is_trusted, size, next(self._order), client, granted),
+            _Waiting(not client.is_trusted, turn, next(self._order), client, size, limit, granted),
         )
-        self._grant()
+        self._grant(loop.time())
         try:
             await granted
         except asyncio.CancelledError:
@@ -61,16 +87,21 @@ class BodyBudget:
 
     def release(self, connection: Hashable) -> None:
         """Give back what a connection holds, if anything, and let bodies that wait have it."""
+        self.finish_reading(connection)
         peer, size = self._held.pop(connection, ("", 0))
         if size:
             self._count(peer, -size)
-            self._grant()
+            self._grant(asyncio.get_running_loop().time())
+
+    def finish_reading(self, connection: Hashable) -> None:
+        """Note that the body of a connection has come; it keeps its room until `release`."""
+        self._unhurried.pop(connection, None)
 
     def is_used_by(self, peer: str) -> bool:
         """Return whether bodies of this peer are under way."""
         return self._used_by[peer] > 0
 
-    def _grant(self) -> None:
+    def _grant(self, now: float) -> None:
         """Grant what fits, in order. A peer whose share is used up holds up no other."""
         kept = []
         while self._waiting:
@@ -79,15 +110,26 @@ class BodyBudget:
                 continue
             if self._used + first.size > self._in_all:
                 kept.append(first)
+                self._hurry()
                 break
             if self._fits_share(first):
                 self._held[first.client.connection] = (first.client.peer, first.size)
                 self._count(first.client.peer, first.size)
+                self._turn = max(self._turn, first.turn)
+                if first.limit is not None and first.is_untrusted:
+                    self._unhurried[first.client.connection] = (first.limit, now)
                 first.granted.set_result(None)
             else:
                 kept.append(first)
         for waiting in kept:
             heapq.heappush(self._waiting, waiting)
+
+    def _hurry(self) -> None:
+        for limit, since in self._unhurried.values():
+            until, hurried = limit.when(), since + HURRIED_SECONDS
+            if not limit.expired() and (until is None or until > hurried):
+                limit.reschedule(hurried)
+        self._unhurried.clear()
 
     def _fits_share(self, body: _Waiting) -> bool:
         return (

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from reprieve_runtime.serving.bounded_server import IsTrusted, peer_of, trusts_no_client
 
-from .body_budget import SMALL_BYTES, BodyBudget, Client
+from .body_budget import HURRIED_SECONDS, SMALL_BYTES, BodyBudget, Client
 
 _JSON = "application/json"
 
@@ -46,26 +46,31 @@ class RequestBodyReader:
 
     async def _read_in_time(self, request: web.BaseRequest) -> bytes | web.Response:
         is_waiting = True
+        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        limit = asyncio.timeout_at(deadline)
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                await self._reserve(request)
+            async with limit:
+                await self._reserve(request, limit)
                 is_waiting = False
                 return await self._read_chunks(request)
         except TimeoutError:
-            return with_connection_close(self._no_room(request) if is_waiting else self._late())
+            is_hurried = (limit.when() or deadline) < deadline
+            return with_connection_close(
+                self._no_room(request) if is_waiting else self._late(is_hurried=is_hurried)
+            )
         except (web.RequestPayloadError, ConnectionError):
             return with_connection_close(
                 text_response(HTTPStatus.BAD_REQUEST, f"the {self._noun} was cut short")
             )
 
-    async def _reserve(self, request: web.BaseRequest) -> None:
+    async def _reserve(self, request: web.BaseRequest, limit: asyncio.Timeout) -> None:
         # Without a length, in chunks, a body may become as large as any.
         size = self._max_bytes if request.content_length is None else request.content_length
         if self._budget is not None and size > SMALL_BYTES:
             transport = request.protocol.transport
             is_trusted = transport is not None and self._is_trusted(transport)
             client = Client(request.protocol, peer_of(transport), is_trusted)
-            await self._budget.reserve(client, size)
+            await self._budget.reserve(client, size, limit)
 
     async def _read_chunks(self, request: web.BaseRequest) -> bytes | web.Response:
         body = bytearray()
@@ -73,6 +78,8 @@ class RequestBodyReader:
             body += chunk
             if len(body) > self._max_bytes:
                 return self._too_large()
+        if self._budget is not None:
+            self._budget.finish_reading(request.protocol)
         return self._check(bytes(body))
 
     def _check(self, body: bytes) -> bytes | web.Response:
@@ -94,10 +101,14 @@ class RequestBodyReader:
             )
         )
 
-    def _late(self) -> web.Response:
+    def _late(self, *, is_hurried: bool) -> web.Response:
+        seconds, why = (
+            (HURRIED_SECONDS, ", and other large ones wait")
+            if is_hurried
+            else (self._timeout_seconds, "")
+        )
         return text_response(
-            HTTPStatus.REQUEST_TIMEOUT,
-            f"the {self._noun} did not come within {self._timeout_seconds:g} s",
+            HTTPStatus.REQUEST_TIMEOUT, f"the {self._noun} did not come within {seconds:g} s{why}"
         )
 
     def _no_room(self, request: web.BaseRequest) -> web.Response:

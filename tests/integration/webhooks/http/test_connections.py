@@ -92,6 +92,12 @@ async def test_silent_connections_are_closed_for_new_ones(port: Port) -> None:
     assert await port.status() == 200
 
 
+async def test_connections_that_never_speak_tls_are_closed_for_new_ones(port: Port) -> None:
+    silent = [await port.connect_in_silence() for _ in range(MOST + 2)]
+    assert [await is_closed(connection) for connection in silent[:2]] == [True, True]
+    assert await port.status() == 200
+
+
 def test_api_servers_behind_one_address_may_have_all_connections() -> None:
     """As through a konnectivity tunnel: none of their reviews is cut off while there is room."""
     assert listener.BOUNDS.per_peer == listener.BOUNDS.connections

@@ -3,8 +3,10 @@
 Clients with the certificate of an API server do not wait for others.
 """
 
+import asyncio
 import json
 import ssl
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,8 +17,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from reprieve_testing.servers.attackers import Attackers
 from reprieve_testing.servers.reviews import RunningServer, a_pod, a_review, running_server
 from reprieve_testing.servers.reviews import trusting as trusting_server
+from reprieve_testing.servers.stub_api import until
+from reprieve_testing.servers.webhook_program import any_certificate
 from reprieve_webhooks import listener
 from reprieve_webhooks.http.body_budget import Client
 
@@ -50,6 +55,30 @@ async def test_a_large_review_that_finds_no_room_is_told_why_and_a_small_one_is_
         assert (await server.ask("/validate", a_review(a_pod())))["allowed"] is True
         server.webhooks._budget.release(0)
         assert (await server.send("/validate", LARGE))[0] == 200
+
+
+async def test_bodies_that_do_not_come_make_room_for_a_review() -> None:
+    async with (
+        running_server(max_review_bytes=LARGEST, read_timeout_seconds=120.0) as server,
+        Attackers(server.port, addresses=2, context=any_certificate()) as attackers,
+    ):
+        attackers.stall(2, LARGEST)
+        for peer in ("127.66.0.1", "127.66.0.2"):
+            await until(lambda peer=peer: server.webhooks._budget.is_used_by(peer))
+        assert (await server.send("/validate", LARGE))[0] == 200
+
+
+async def test_a_body_that_others_wait_for_is_told_why_it_was_not_read_to_its_end() -> None:
+    async with running_server(max_review_bytes=LARGEST, read_timeout_seconds=120.0) as server:
+        await fill(server, "192.0.2.2")
+        async with asyncio.TaskGroup() as tasks:
+            slow = tasks.create_task(send_without_end(server, LARGE[:-1]))
+            await until(lambda: server.webhooks._budget.is_used_by(HERE))
+            tasks.create_task(server.webhooks._budget.reserve(Client(1, ELSEWHERE), LARGEST))
+        assert slow.result() == (
+            408,
+            "the review did not come within 1 s, and other large ones wait\n",
+        )
 
 
 def write_client_certificate(folder: Path, name: str) -> tuple[Path, Path]:
@@ -101,6 +130,20 @@ async def test_a_client_with_the_certificate_of_an_api_server_goes_first(
         # Who shows none is answered as before.
         assert (await send_large(server, trusting_server(server.ca))) == 429
         assert (await server.ask("/validate", a_review(a_pod())))["allowed"] is True
+
+
+async def send_without_end(server: RunningServer, body: bytes) -> tuple[int, str]:
+    """Send a body in chunks, of which the last one never comes."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield body
+        await asyncio.Event().wait()
+
+    headers = {"Content-Type": "application/json"}
+    async with server.session.post(
+        f"{server.url}/validate", data=chunks(), headers=headers
+    ) as reply:
+        return reply.status, await reply.text()
 
 
 async def send_large(server: RunningServer, context: ssl.SSLContext) -> int:

@@ -1,6 +1,8 @@
-"""Which large bodies are read: trusted before others, small before large, each peer its share."""
+"""Which large bodies are read: trusted before others, small before large, each peer its turn."""
 
 import asyncio
+
+import pytest
 
 from reprieve_webhooks.http.body_budget import BodyBudget, Client
 
@@ -78,3 +80,45 @@ async def test_a_body_that_gives_up_leaves_its_room_to_others() -> None:
     assert line.read == ["first", "last"]
     await line.end("last")
     assert not line.budget.is_used_by("c")
+
+
+async def test_many_small_bodies_of_one_peer_do_not_go_before_a_larger_one_of_another() -> None:
+    line = Line()
+    await line.ask("first", 8, "a")
+    for number in range(4):
+        await line.ask(f"b-{number}", 3, "b")
+    await line.ask("c", 5, "c")
+    await line.end("first")
+    assert line.read == ["first", "b-0", "c"]
+
+
+async def test_ever_new_peers_with_small_bodies_do_not_keep_a_larger_one_waiting() -> None:
+    line = Line()
+    await line.ask("first", 8, "a")
+    await line.ask("large", 8, "b")
+    for number in range(9):
+        await line.ask(f"small-{number}", 3, f"peer-{number}")
+        await line.end(line.read[number])
+    assert line.read[:4] == ["first", "small-0", "small-1", "large"]
+
+
+@pytest.mark.parametrize(
+    ("is_trusted", "is_read", "is_hurried"),
+    [(False, False, True), (True, False, False), (False, True, False)],
+    ids=["that comes slowly", "of a trusted client", "that has come"],
+)
+async def test_while_others_wait_for_room_a_body_has_less_time(
+    *, is_trusted: bool, is_read: bool, is_hurried: bool
+) -> None:
+    line = Line()
+    async with asyncio.timeout(1000.0) as limit:
+        at_first = limit.when()
+        await line.budget.reserve(client("slow", "a", is_trusted=is_trusted), 8, limit)
+        await line.ask("second", 2, "b")
+        if is_read:
+            line.budget.finish_reading("slow")
+        assert limit.when() == at_first
+        await line.ask("other", 1, "c")
+        assert (limit.when() != at_first) is is_hurried
+    await line.end("slow")
+    assert line.read == ["second", "other"]
