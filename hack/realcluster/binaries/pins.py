@@ -44,6 +44,7 @@ def _kubernetes(name: str, seconds: int) -> Binary:
 
 CONTAINERD = "github.com/containerd/containerd/v2"
 CNI = "github.com/containernetworking/plugins"
+HELM = "helm.sh/helm/v4"
 
 
 def _node(package: str, seconds: int) -> Binary:
@@ -84,6 +85,14 @@ BINARIES: dict[str, Binary] = {
         140,
         stamp=KUBERNETES,
     ),
+    # Renders and installs the chart in tests.
+    "helm": Binary(
+        "helm",
+        HELM,
+        f"{HELM}/cmd/helm",
+        120,
+        variables=((f"{HELM}/internal/version.version", "{version}"),),
+    ),
     "bench-controller-runtime": _bench("controllerruntime", 150),
     "bench-net-http": _bench("nethttp", 5),
     "bench-load": _bench("load", 5),
@@ -109,6 +118,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "pause",
     ),
     "scheduler-plugins": ("kube-scheduler-plugins",),
+    "helm": ("helm",),
     "bench": ("bench-controller-runtime", "bench-net-http", "bench-load", "bench-create"),
 }
 GROUPS["all"] = tuple(dict.fromkeys(name for group in tuple(GROUPS.values()) for name in group))
