@@ -46,13 +46,16 @@ def test_the_api_server_accepts_every_manifest(cluster: ClusterHandle, overlay: 
     assert [line for line in warnings if "last-applied-configuration" not in line] == []
 
 
-@pytest.mark.parametrize("overlay", [install.LOCAL, install.DEMO])
+@pytest.mark.parametrize(
+    ("overlay", "more"),
+    [(install.LOCAL, set()), (install.DEMO, {("ConfigMap", "reprieve-policy")})],
+)
 def test_an_installation_for_local_programs_has_everything_but_pods(
-    cluster: ClusterHandle, overlay: Any
+    cluster: ClusterHandle, overlay: Any, more: set[tuple[str, str]]
 ) -> None:
     base = identities(cluster.kubectl.read("kustomize", install.BASE))
     local = identities(install.render(cluster.kubectl, overlay, PORT))
-    assert local == {identity for identity in base if identity[0] not in NOT_LOCAL}
+    assert local == {identity for identity in base if identity[0] not in NOT_LOCAL} | more
 
 
 def test_an_image_of_your_own_is_the_agents_too(cluster: ClusterHandle) -> None:
