@@ -1,6 +1,7 @@
 """`install.yaml`: the base as one file, for clusters where nobody has this repository."""
 
 import os
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -22,7 +23,7 @@ _HEADER = """\
 
 def write(dist: Path, image: Image | None) -> Path:
     """Write the file into `dist`; with `image`, for that image."""
-    kubectl = build.ensure(["kubectl"], Progress())["kubectl"]
+    kubectl = _kubectl()
     file = dist / "install.yaml"
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(_overlay(folder, image)))
@@ -30,6 +31,14 @@ def write(dist: Path, image: Image | None) -> Path:
         rendered = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     file.write_text(_HEADER + rendered, encoding="utf-8")
     return file
+
+
+def _kubectl() -> Path:
+    """Return the pinned kubectl if it is built, else the user's own, else build the pinned one."""
+    own = shutil.which("kubectl")
+    if own and not build.path_of("kubectl").exists():
+        return Path(own)
+    return build.ensure(["kubectl"], Progress())["kubectl"]
 
 
 def _overlay(folder: str, image: Image | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from distribution import archive, image, templates
+from distribution import archive, image, install_yaml, templates
 from distribution.image import Image
 from distribution.templates import CHART, ManifestError, Replacement, Source
 
@@ -72,6 +72,41 @@ def test_the_archive_names_the_image_that_is_given(tmp_path: Path) -> None:
     assert given.items() <= values_in(archive.write(tmp_path, named))["image"].items()
     unnamed = {"repository": "reprieve", "tag": "", "digest": ""}
     assert unnamed.items() <= values_in(archive.write(tmp_path, None))["image"].items()
+
+
+KUBECTL = """#!/bin/sh
+echo "kind: $1"
+cat "$2/kustomization.yaml"
+"""
+
+
+@pytest.fixture
+def own_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with a kubectl, on which nothing was built."""
+    program = tmp_path / "tools" / "kubectl"
+    program.parent.mkdir()
+    program.write_text(KUBECTL)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("own_kubectl")
+def test_install_yaml_is_the_base_with_the_given_image(tmp_path: Path) -> None:
+    named = Image(name="r.example.com/reprieve", digest=DIGEST)
+    written = yaml.safe_load(install_yaml.write(tmp_path, named).read_text(encoding="utf-8"))
+    assert written["kind"] == "kustomize"
+    assert written["images"] == [
+        {"name": "reprieve", "newName": "r.example.com/reprieve", "digest": DIGEST}
+    ]
+    (base,) = written["resources"]
+    assert Path(base).name == "base"
+
+
+@pytest.mark.usefixtures("own_kubectl")
+def test_without_an_image_install_yaml_is_the_base(tmp_path: Path) -> None:
+    written = yaml.safe_load(install_yaml.write(tmp_path, None).read_text(encoding="utf-8"))
+    assert set(written) == {"kind", "resources"}
 
 
 @pytest.fixture
