@@ -21,6 +21,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 CONFIGURATION = ("validatingwebhookconfiguration", "reprieve-webhooks")
 POLICY = ("configmap", "reprieve-policy", "-n", chart.NAMESPACE)
 PATH = "/guard/secret"
+UPGRADE = ("upgrade", "reprieve", str(CHART), "--force-conflicts")
+"""Forced, because the webhooks write a path that the chart has too."""
 
 
 class Helm:
@@ -83,7 +85,7 @@ def test_the_chart_is_installed_upgraded_and_removed(helm: Helm) -> None:
     # The admin's own policy, and what the webhooks write, before an upgrade with other values.
     kubectl.read("create", *POLICY, "--from-literal=ceiling=45m")
     write_as_webhooks(helm)
-    helm.run("upgrade", "reprieve", str(CHART), "--set", "operator.replicas=3")
+    helm.run(*UPGRADE, "--set", "operator.replicas=3")
     assert helm.policy() == {"ceiling": "45m"}
     operator = kubectl.get("deployment", "reprieve-operator", "-n", chart.NAMESPACE)
     assert operator["spec"]["replicas"] == 3
@@ -92,11 +94,11 @@ def test_the_chart_is_installed_upgraded_and_removed(helm: Helm) -> None:
 
     # Helm takes the policy over, and leaves the keys of others.
     taken = ("--take-ownership", "--set-string", "policy.ceiling=1h,policy.maxVictims=5")
-    helm.run("upgrade", "reprieve", str(CHART), *taken)
+    helm.run(*UPGRADE, *taken)
     assert helm.policy() == {"ceiling": "1h", "maxVictims": "5"}
     change = ("configmap", "reprieve-policy", {"data": {"endWith": "evict"}})
     kubectl.client.patch(*change, namespace=chart.NAMESPACE)
-    helm.run("upgrade", "reprieve", str(CHART), "--set-string", "policy.ceiling=2h")
+    helm.run(*UPGRADE, "--set-string", "policy.ceiling=2h")
     assert helm.policy() == {"ceiling": "2h", "endWith": "evict"}
 
     helm.run("uninstall", "reprieve", "--wait")
