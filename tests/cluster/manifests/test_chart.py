@@ -32,7 +32,12 @@ class Helm:
         self.program, self.cluster = program, cluster
 
     def run(self, *words: str) -> str:
-        done = subprocess.run(
+        done = self.call(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def call(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
             [self.program, *words, "--namespace", chart.NAMESPACE],
             capture_output=True,
             text=True,
@@ -40,8 +45,6 @@ class Helm:
             env=dict(self.cluster.kubectl.environment),
             check=False,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
 
     def policy(self) -> Any:
         found = self.cluster.kubectl.find(*POLICY)
@@ -85,6 +88,9 @@ def test_the_chart_is_installed_upgraded_and_removed(helm: Helm) -> None:
     # The admin's own policy, and what the webhooks write, before an upgrade with other values.
     kubectl.read("create", *POLICY, "--from-literal=ceiling=45m")
     write_as_webhooks(helm)
+    unforced = helm.call("upgrade", "reprieve", str(CHART))
+    assert "conflict occurred" in unforced.stderr
+    assert "reprieve-webhooks" in unforced.stderr
     helm.run(*UPGRADE, "--set", "operator.replicas=3")
     assert helm.policy() == {"ceiling": "45m"}
     operator = kubectl.get("deployment", "reprieve-operator", "-n", chart.NAMESPACE)
