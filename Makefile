@@ -36,8 +36,9 @@ binaries: setup ## build the control plane, and the node's programs where this m
 	@$(BIN)/python hack/cluster build
 
 .PHONY: upstream
-upstream: setup ## build the upstream scheduler that tests compare with, and Helm (once, some 5 minutes)
+upstream: setup ## build what tests compare with: the upstream scheduler, promtool and Helm (once, some 10 minutes)
 	@$(BIN)/python hack/cluster build --what scheduler-plugins
+	@$(BIN)/python hack/cluster build --what promtool
 	@$(BIN)/python hack/cluster build --what helm
 
 .PHONY: demo
@@ -174,6 +175,14 @@ new-rule: setup ## create the files of a new admission rule and print the next s
 test-shard: setup binaries ## one part of the cluster tests, for a CI that runs parts side by side (SHARD=1/4)
 	@files=$$($(BIN)/python -m shard "$(SHARD)" tests/cluster tests/differential) && \
 		$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) $$files
+
+.PHONY: image
+image: setup ## build the image of all programs as an OCI archive with its SBOM, without a container engine (dist/, 15 seconds; ARGS="--name REGISTRY/reprieve:TAG")
+	@$(BIN)/python -m image $(ARGS)
+
+.PHONY: image-lock
+image-lock: setup ## pin the newest Python and Debian packages of the image (hack/image/locks)
+	@$(BIN)/python -m image --lock
 
 .PHONY: proto
 proto: setup ## write the operator's gRPC messages from the published contract in proto/

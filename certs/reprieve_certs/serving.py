@@ -16,6 +16,7 @@ from pathlib import Path
 from cryptography import x509
 
 from .bundle import SERVING_CERTIFICATE, SERVING_KEY
+from .issue import SERVING_LIFETIME, ServingNames, issue_ca, issue_serving
 
 _LOG = logging.getLogger(__name__)
 
@@ -90,6 +91,21 @@ def _load_from_memory(context: ssl.SSLContext, certificate_pem: bytes, key_pem: 
         file.write(key_pem + b"\n" + certificate_pem)
         file.flush()
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+
+
+def load_self_signed(serving: ServingContext, names: ServingNames, now: datetime) -> None:
+    """Serve a new certificate that no client can verify, for clients that do not verify it."""
+    credential = issue_serving(issue_ca(now), names, now)
+    serving.load(credential.certificate_pem, credential.key_pem)
+
+
+async def keep_self_signed(
+    serving: ServingContext, names: ServingNames, *, clock: Callable[[], datetime]
+) -> None:
+    """Serve such a certificate, and a new one in time, until cancelled."""
+    while True:
+        load_self_signed(serving, names, clock())
+        await asyncio.sleep(SERVING_LIFETIME.total_seconds() / 2)
 
 
 class CertificateFiles:

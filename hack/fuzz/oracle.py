@@ -31,8 +31,8 @@ from reprieve_webhooks.server import MAX_COMMAS
 VALIDATE, MUTATE = "/validate", "/mutate"
 _HANDLERS = {VALIDATE: handlers.validate, MUTATE: handlers.mutate}
 OK, BAD_REQUEST, LATE, TOO_LARGE, NOT_KNOWN = 200, 400, 408, 413, 503
-NO_ROOM = frozenset((429, 503))
-"""Of a large body that waited until its time was over: others were under way."""
+NOT_READ = frozenset((LATE, 429, 503))
+"""Of a large body that was not read before its time was over: others were under way."""
 LOOKUP_SECONDS = 10.0
 """Seconds for one lookup: the stub API server shares a core with everything else here."""
 
@@ -121,7 +121,7 @@ class Oracle:
         if len(body) <= SMALL_BYTES:
             return expected
         # All clients of this program have one address, and some send large bodies slowly.
-        return replace(expected, statuses=expected.statuses | NO_ROOM)
+        return replace(expected, statuses=expected.statuses | NOT_READ)
 
     async def _expect(self, path: str, body: bytes) -> Expected:
         if len(body) > self._max_review_bytes or body.count(b",") > MAX_COMMAS:

@@ -65,7 +65,7 @@ def _install(here: Installation, server: str, port: int, progress: Progress) -> 
     except UnreachableError:
         raise ClusterError(
             f"{server} does not reach https://127.0.0.1:{port} of this machine, where the webhooks "
-            "listen; in such a cluster, run them inside: build the Dockerfile's image and "
+            "listen; in such a cluster, run them inside: build the image (`make image`) and "
             "`kubectl apply -k manifests/base`"
         ) from None
 

@@ -146,8 +146,14 @@ def _bin(_options: argparse.Namespace, _: Progress) -> int:
     return 0
 
 
-def _load_image(options: argparse.Namespace, _: Progress) -> int:
-    kind.load_image(state.get(options.name), options.image)
+def _load_image(options: argparse.Namespace, progress: Progress) -> int:
+    cluster = state.get(options.name)
+    if cluster.settings.provider == "kind":
+        kind.load_image(cluster, options.image)
+    else:
+        from .real_nodes import node  # noqa: PLC0415 (only those who ask for real nodes load it)
+
+        node.load_image(cluster, Path(options.image), progress)
     return 0
 
 
@@ -183,9 +189,9 @@ def _parser() -> argparse.ArgumentParser:
         "print the directory with the built programs, kubectl among them, to put on PATH",
     )
     load = _command(
-        commands, "load-image", _load_image, "kind only, untried: copy a Docker image to the nodes"
+        commands, "load-image", _load_image, "import an OCI archive into all real nodes"
     )
-    load.add_argument("image")
+    load.add_argument("image", help="file; with --provider kind, untried, a Docker image's name")
     return parser
 
 

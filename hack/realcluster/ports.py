@@ -72,6 +72,16 @@ def pod_cidr(base: int) -> str:
     return f"127.{20 + base // BLOCK % 200}.0.0/16"
 
 
+def service_cidr(base: int) -> str:
+    """Return the network of the cluster's Service addresses. Every block has a different one.
+
+    The clusters of a machine share its network, and each has the Service `kubernetes` at the first
+    address.
+    """
+    number = base // BLOCK
+    return f"10.{224 + number // 256}.{number % 256}.0/24"
+
+
 def is_free(number: int) -> bool:
     """Return whether a server could listen on this port of 127.0.0.1 now."""
     with socket.socket() as candidate:

@@ -65,7 +65,7 @@ class Programs:
         kubeconfig = self._write_kubeconfig(name)
         program = Path(sys.executable).with_name(name)  # where the package's installation puts it
         place = self._places[name]
-        metrics = ("--metrics-port", place.metrics_port)
+        metrics = ("--metrics-port", place.metrics_port, "--metrics-authentication", "none")
         command = [program, "--kubeconfig", kubeconfig, *metrics, *place.flags]
         self._processes.start(name, command, _environment())
 

@@ -91,6 +91,11 @@ class Cluster:
         """The loopback network of simulated pods."""
         return ports.pod_cidr(self.port_base)
 
+    @property
+    def service_cidr(self) -> str:
+        """The network of its Service addresses."""
+        return ports.service_cidr(self.port_base)
+
     @cached_property
     def processes(self) -> Processes:
         """The processes of this cluster."""

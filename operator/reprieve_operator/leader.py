@@ -17,13 +17,14 @@ from .checkpointing.client import CheckpointClient, transport_factories
 from .checkpointing.reserved_addresses import ReservedAddresses
 from .clock import Clock
 from .cluster.call_limiter import CallLimiter
-from .cluster.event_recorder import EventRecorder
+from .cluster.event_recorder import EventRecorder, ObjectReference
 from .cluster.leader_election import LeaderElection, NotLeading
 from .cluster.pods import VictimPod
 from .cluster.policies import NamespacePolicies, PolicySource
 from .cluster.writes import Writes
 from .gangs.divergence import DivergenceMonitor
 from .gangs.gate_controller import GateController
+from .history import History
 from .metrics import OperatorMetrics
 from .reclaim.controller import ReclaimController
 from .replacements.bare_pod_store import BarePodStore
@@ -84,10 +85,12 @@ class Leader:
         settings: OperatorSettings,
         clock: Clock,
         metrics: OperatorMetrics,
+        history: History | None = None,
     ) -> None:
         self._api = api
         self._settings = settings
         self._metrics = metrics
+        self._history = history
         self._clock = clock
         self._term: Term | None = None
         self.election = LeaderElection(lease_api, settings, clock)
@@ -96,6 +99,8 @@ class Leader:
         self._recorder = EventRecorder(
             api, self._call_limiter, settings.holder_identity, metrics, clock
         )
+        if history is not None:
+            self._recorder.on_event = partial(_add_step, history)
         self.policy = PolicySource(
             api,
             settings.namespace,
@@ -134,6 +139,11 @@ class Leader:
         )
         return silent_seconds < _MAX_WATCH_SILENCE_SECONDS or not self.election.is_leading
 
+    @property
+    def term(self) -> Term | None:
+        """What runs while this replica leads; `None` while it does not."""
+        return self._term
+
     async def run(self) -> None:
         """Compete for the lease, and lead, until cancelled."""
         # Before the lease is held: a replica that leads for a moment while all are stopped must
@@ -143,6 +153,8 @@ class Leader:
 
     async def lead(self) -> None:
         """Handle victims until cancelled."""
+        if self._history is not None:
+            self._history.begin()
         namespaces = NamespacePolicies(self._api)
         async with background(namespaces.reflector.run):
             # Without this, the first victims after a start would get the default policy.
@@ -181,7 +193,7 @@ class Leader:
             lost_nodes=LostNodeChecker(writes, self.policy),
             hold=hold,
             recorder=self._recorder,
-            reporter=Reporter(self._recorder, self._metrics, namespaces),
+            reporter=Reporter(self._recorder, self._metrics, namespaces, self._history),
             victim_sets=victim_sets,
             preemptors=preemptors,
             settings=self._settings,
@@ -288,3 +300,8 @@ class Leader:
                 _log.warning("resync failed", extra={"error": str(error)})
                 pause = min(interval, _RESYNC_RETRY_SECONDS)
             await asyncio.sleep(pause)
+
+
+def _add_step(history: History, regarding: ObjectReference, reason: str, note: str) -> None:
+    if regarding.kind == "Pod" and regarding.uid:
+        history.add_step(regarding.namespace, regarding.name, regarding.uid, reason, note)

@@ -5,23 +5,33 @@ import contextlib
 import logging
 import signal
 import sys
+from collections.abc import Coroutine, Mapping
+from datetime import UTC, datetime
+from typing import Any
 
 import uvloop
 
+from reprieve_certs.issue import ServingNames
+from reprieve_certs.serving import CertificateFiles, ServingContext, keep_self_signed
 from reprieve_runtime import logs
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.serving.file_limit import raise_file_limit
-from reprieve_runtime.serving.metrics_port import serve_metrics
+from reprieve_runtime.serving.metrics_access import MetricsAccess
+from reprieve_runtime.serving.metrics_port import Handler, Protection, serve_metrics
 from reprieve_runtime.settings import exit_with_errors
 
 from . import settings as options
 from .clock import Clock
+from .history import History
 from .leader import Leader
 from .metrics import OperatorMetrics
 from .server import ProbeServer
 from .settings import OperatorSettings
+from .ui import pages
+from .ui.document import Document, build, state_of
 
 _log = logging.getLogger(__name__)
+_CERTIFICATE_CHECK_SECONDS = 60.0
 
 
 def main() -> None:
@@ -52,18 +62,28 @@ async def run(settings: OperatorSettings) -> None:
     # thousands of victims.
     lease_api = await Api.connect(settings.kubeconfig, user_agent=options.PROGRAM)
     # A leader has read the Lease, so that it knows the API server's time before its first victim.
-    leader = Leader(api, lease_api, settings, Clock(now=lease_api.server_time.now), metrics)
+    clock = Clock(now=lease_api.server_time.now)
+    history = History(clock) if settings.ui else None
+    leader = Leader(api, lease_api, settings, clock, metrics, history)
     probes = ProbeServer(
         is_ready=lambda: leader.policy.reflector.is_synced,
         is_healthy=lambda: leader.is_healthy,
     )
+    serving = ServingContext()
     ports = (
         await probes.start(settings.listen_address, settings.listen_port),
         await serve_metrics(
-            metrics.registry, address=settings.listen_address, port=settings.metrics_port
+            metrics.registry,
+            address=settings.listen_address,
+            port=settings.metrics_port,
+            protection=None
+            if settings.metrics_authentication == "none"
+            else Protection(serving.listener, MetricsAccess(api)),
+            handlers={} if history is None else _ui_handlers(api, settings, leader, history, clock),
         ),
     )
     work = [
+        asyncio.create_task(_keep_certificate(settings, serving), name="certificate"),
         asyncio.create_task(leader.policy.reflector.run(), name="policy"),
         asyncio.create_task(leader.run(), name="election"),
     ]
@@ -83,6 +103,33 @@ async def run(settings: OperatorSettings) -> None:
     failures = [result for result in results if isinstance(result, Exception)]
     if failures:
         raise failures[0]
+
+
+def _ui_handlers(
+    api: Api, settings: OperatorSettings, leader: Leader, history: History, clock: Clock
+) -> Mapping[str, Handler]:
+    def document() -> Document:
+        term = leader.term
+        return build(
+            identity=settings.holder_identity,
+            leader=leader.election.holder,
+            now=clock.now(),
+            state=None if term is None else state_of(term),
+            history=history,
+        )
+
+    return pages.handlers(MetricsAccess(api, path=pages.PATH, role=pages.ROLE), document)
+
+
+def _keep_certificate(
+    settings: OperatorSettings, serving: ServingContext
+) -> Coroutine[Any, Any, None]:
+    """Return what serves the certificate of `/metrics`: that of the files, or one of its own."""
+    if settings.metrics_cert_dir is not None:
+        files = CertificateFiles(settings.metrics_cert_dir, serving, count_failure=lambda: None)
+        return files.run(_CERTIFICATE_CHECK_SECONDS)
+    names = ServingNames((f"{settings.deployment_name}.{settings.namespace}.svc",))
+    return keep_self_signed(serving, names, clock=lambda: datetime.now(UTC))
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ class OperatorMetrics:
         )
         self.unchecked_claims = Gauge(
             "reprieve_unchecked_claims",
-            "Pods from before the installation that say that they are non-preemptible",
+            "Pods that say that they are non-preemptible, from before such claims were checked",
             registry=self.registry,
         )
         self.gated_pods = Gauge(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from reprieve_runtime.serving.metrics_port import AUTHENTICATION_HELP, MetricsAuthentication
 from reprieve_runtime.settings import exit_with_errors, load, port_errors, setting
 
 PROGRAM = "reprieve-operator"
@@ -64,6 +65,15 @@ class OperatorSettings:
     listen_address: str = setting("0.0.0.0", help="address of both ports below")  # noqa: S104 - for the kubelet's probes
     listen_port: int = setting(8080, help="port of /healthz and /readyz")
     metrics_port: int = setting(8081, help="port of /metrics")
+    metrics_authentication: MetricsAuthentication = setting("token", help=AUTHENTICATION_HELP)
+    metrics_cert_dir: Path | None = setting(
+        None,
+        help="directory with tls.crt and tls.key for /metrics, which another program renews; "
+        "without it, the certificate is self-signed",
+    )
+    ui: bool = setting(
+        False, help="show the read-only page /ui on the metrics port, to tokens with the right"
+    )
     log_format: str = setting("json", help='"json" or "text"')
     log_level: str = setting("INFO", help="DEBUG, INFO, WARNING or ERROR")
 
@@ -92,6 +102,9 @@ def _validate(settings: OperatorSettings) -> Sequence[str]:
         "--poll-interval-seconds must be above 0": settings.poll_interval_seconds > 0,
         "--sweep-interval-seconds must be above 0": settings.sweep_interval_seconds > 0,
         "--resync-interval-seconds must be above 0": settings.resync_interval_seconds > 0,
+        "--ui needs --metrics-authentication=token": (
+            not settings.ui or settings.metrics_authentication == "token"
+        ),
         "--hint-timeout-seconds must be above 0": settings.hint_timeout_seconds > 0,
     }
     return [

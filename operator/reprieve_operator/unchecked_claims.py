@@ -1,8 +1,13 @@
-"""Pods that claim to be non-preemptible, and that were created before Reprieve was installed.
+"""Pods that claim to be non-preemptible, and that were created before such claims were checked.
 
-No admission of Reprieve has checked their claim. From the installation on, none gets in unchecked
-(`claims.reprieve.dev` of the manifests). Whether a user had the right is not known any more: a pod
-does not say who created it. So the claim counts, and an Event and a metric say so.
+No admission of Reprieve has checked their claim. Since the webhook `claims.reprieve.dev` is there,
+none gets in unchecked. It is in the validating configuration, which the operator may not read, and
+in a cluster with an earlier version that is older than the webhook. So the operator takes the later
+creation time of two objects that it may read: the mutating configuration, and a policy that came to
+the manifests in the same version as the webhook.
+
+Whether a user had the right is not known any more: a pod does not say who created it. So the claim
+counts, and an Event and a metric say so.
 """
 
 from collections.abc import Iterable
@@ -21,9 +26,10 @@ from .metrics import OperatorMetrics
 
 CONFIGURATION = "reprieve-webhooks"
 """The mutating one: the validating one holds the guard's secret path."""
+POLICY = "reprieve-operator-limits"
 _NOTE = (
-    "the pod says that it is non-preemptible, and was created before Reprieve's webhooks were "
-    "installed: no admission has checked that. It counts; a pod that is created anew is checked"
+    "the pod says that it is non-preemptible, and was created before Reprieve checked such claims. "
+    "It counts; a pod that is created anew is checked"
 )
 
 
@@ -36,24 +42,30 @@ class UncheckedClaims:
         self._metrics = metrics
         self._reported: frozenset[str] = frozenset()
         self._found: set[str] = set()
-        self._installed_at: datetime | None = None
+        self._checked_since: datetime | None = None
 
     async def begin(self) -> None:
         """Begin a resync: find out since when claims are checked; unknown without the right."""
-        path = object_path("mutatingwebhookconfigurations", None, CONFIGURATION)
+        since = await self._created_at("mutatingwebhookconfigurations", CONFIGURATION)
+        limits = await self._created_at("validatingadmissionpolicies", POLICY)
+        if since is not None and limits is not None:
+            since = max(since, limits)
+        self._checked_since, self._found = since, set()
+
+    async def _created_at(self, resource: str, name: str) -> datetime | None:
+        path = object_path(resource, None, name)
         try:
             found = await self._writes.get(path, VersionedObject)
         except ApiError as error:
             if not error.is_forbidden:
                 raise
             found = None
-        created = None if found is None else found.metadata.creationTimestamp
-        self._installed_at, self._found = timestamp.parse(created), set()
+        return None if found is None else timestamp.parse(found.metadata.creationTimestamp)
 
     def add_pods(self, pods: Iterable[VersionedMeta]) -> None:
         """Look at some of the cluster's pods."""
         for metadata in pods:
-            if not protection.is_unchecked_claim(metadata, self._installed_at):
+            if not protection.is_unchecked_claim(metadata, self._checked_since):
                 continue
             uid = metadata.uid or ""
             self._found.add(uid)

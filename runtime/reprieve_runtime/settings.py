@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, field, fields
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 import click
 from click.core import ParameterSource
@@ -90,13 +90,19 @@ _CONVERTERS: Mapping[Any, Callable[[Any], object]] = {
 """How to read the types that are not click's own."""
 
 
+def _type_of(declared: "Field[Any]") -> Any:
+    if get_origin(declared.type) is Literal:
+        return click.Choice(get_args(declared.type))
+    return _CONVERTERS.get(declared.type, declared.type)
+
+
 class _SettingOption(click.Option):
     """The flag of one field; adds its error to the list `ctx.obj`, so that all are reported."""
 
     def __init__(self, declared: "Field[Any]") -> None:
         super().__init__(
             ["--" + declared.name.replace("_", "-")],
-            type=_CONVERTERS.get(declared.type, declared.type),
+            type=_type_of(declared),
             default=declared.default,
             show_default=True,
             envvar=ENVIRONMENT_PREFIX + declared.name.upper(),

@@ -109,6 +109,7 @@ async def test_changes_during_a_watch_outage_are_found_after_the_version_has_exp
         # Without this, the API server would remember older versions than etcd does.
         await asyncio.to_thread(cluster.kill_component, "kube-apiserver")
         await asyncio.to_thread(cluster.start_component, "kube-apiserver")
+    await chaos_runner.namespace.sync_kubelets()
     proxy.watches_allowed.set()
     await chaos_runner.finish()
     assert proxy.gone > 0, "no watch was answered with 410"

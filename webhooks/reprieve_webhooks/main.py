@@ -14,11 +14,10 @@ from typing import Any
 
 import uvloop
 
-from reprieve_certs import issue
 from reprieve_certs.inject import ConfigurationWatch, WebhookConfigurations
 from reprieve_certs.issue import ServingNames
 from reprieve_certs.rotator import Rotator
-from reprieve_certs.serving import CertificateFiles, ServingContext
+from reprieve_certs.serving import CertificateFiles, ServingContext, load_self_signed
 from reprieve_certs.store import KubernetesSecretStore
 from reprieve_policy.checkpointing.agent import CheckpointService
 from reprieve_runtime import logs
@@ -26,7 +25,8 @@ from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_runtime.client.watch_metrics import WatchedCollection
 from reprieve_runtime.serving.file_limit import raise_file_limit
-from reprieve_runtime.serving.metrics_port import serve_metrics
+from reprieve_runtime.serving.metrics_access import MetricsAccess
+from reprieve_runtime.serving.metrics_port import Protection, serve_metrics
 from reprieve_runtime.settings import exit_with_errors, load, port_errors
 
 from . import listener
@@ -187,7 +187,9 @@ async def _serve(settings: Settings, names: ServingNames) -> None:
     api = await Api.connect(settings.kubeconfig, user_agent=_PROGRAM)
     try:
         program = _Program(settings, names, api)
-        _serve_temporary_certificate(program.serving, names)
+        # A self-signed certificate at first. Probes do not verify it, and so can report from the
+        # start what is missing.
+        load_self_signed(program.serving, names, datetime.now(UTC))
         open_port = await listener.listen(
             program.webhooks,
             program.serving.listener,
@@ -199,6 +201,9 @@ async def _serve(settings: Settings, names: ServingNames) -> None:
             program.metrics.registry,
             address=settings.listen_address,
             port=settings.metrics_port,
+            protection=None
+            if settings.metrics_authentication == "none"
+            else Protection(program.serving.listener, MetricsAccess(api)),
         )
         async with asyncio.TaskGroup() as tasks:
             background = (
@@ -218,16 +223,6 @@ async def _serve(settings: Settings, names: ServingNames) -> None:
                 task.cancel()
     finally:
         await api.close()
-
-
-def _serve_temporary_certificate(serving: ServingContext, names: ServingNames) -> None:
-    """Serve a self-signed certificate at first.
-
-    Probes do not verify it, and so can report from the start what is missing.
-    """
-    now = datetime.now(UTC)
-    credential = issue.issue_serving(issue.issue_ca(now), names, now)
-    serving.load(credential.certificate_pem, credential.key_pem)
 
 
 async def _log_when_ready(program: _Program) -> None:

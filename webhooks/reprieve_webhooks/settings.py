@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from reprieve_runtime.serving.metrics_port import AUTHENTICATION_HELP, MetricsAuthentication
 from reprieve_runtime.settings import setting
 
 
@@ -15,7 +16,8 @@ class Settings:
         "", help="address to listen on; empty for all addresses, IPv4 and IPv6"
     )
     listen_port: int = setting(8443, help="TCP port for reviews and probes, both with TLS")
-    metrics_port: int = setting(8081, help="TCP port for /metrics, without TLS")
+    metrics_port: int = setting(8081, help="TCP port for /metrics")
+    metrics_authentication: MetricsAuthentication = setting("token", help=AUTHENTICATION_HELP)
     kubeconfig: Path | None = setting(
         None, help="kubeconfig file; by default the pod's ServiceAccount, or else kubectl's file"
     )

@@ -10,7 +10,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from reprieve_certs.trust import ca_expires_at
+from reprieve_policy import keys
 from reprieve_policy.config.effective import EffectivePolicy, decide_effective_policy
+from reprieve_policy.config.namespace import UNTOUCHED
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.kube.webhook_configurations import Webhook, WebhookConfiguration
@@ -96,6 +98,8 @@ class ClusterState:
     webhooks: Deployment | Absence
     policy: ConfigMap | Absence
     victims: Sequence[PartialObjectMetadata] | Absence
+    untouched: Sequence[PartialObjectMetadata] | Absence
+    """The pods of kube-system."""
 
 
 def build_rows(state: ClusterState, now: datetime) -> list[StatusRow]:
@@ -112,6 +116,7 @@ def build_rows(state: ClusterState, now: datetime) -> list[StatusRow]:
         _guard(state.validating),
         _policy(state.policy),
         *_victims(state.victims, now),
+        *_held(state.untouched),
     ]
 
 
@@ -296,17 +301,43 @@ def _victims(
     rows = [StatusRow(subject="victims", health=Health.OK, detail=counts or "none")]
     stuck = [line for pod, _ in current if (line := _why_stuck(pod, now))]
     if stuck:
-        more = f"; and {len(stuck) - _SHOWN} more" if len(stuck) > _SHOWN else ""
         rows.append(
             StatusRow(
                 subject="stuck",
                 health=Health.PROBLEM,
-                detail="; ".join(stuck[:_SHOWN]) + more,
+                detail=_shortened(stuck, "; "),
                 advice="look at the pod's Events, its finalizers and its node; "
                 "for one past its deadline, at the operator's log",
             )
         )
     return rows
+
+
+def _held(pods: Sequence[PartialObjectMetadata] | Absence) -> Sequence[StatusRow]:
+    """Return a row for pods that keep a finalizer which the operator may not remove any more."""
+    # Where the pods may not be read, the row of the victims says so.
+    found = () if isinstance(pods, Absence) else pods
+    held = [
+        f"{UNTOUCHED}/{pod.metadata.name}"
+        for pod in found
+        if keys.CLEANUP_FINALIZER in (pod.metadata.finalizers or ())
+    ]
+    if not held:
+        return ()
+    return [
+        StatusRow(
+            subject="held",
+            health=Health.PROBLEM,
+            detail=f"{_shortened(held)}: the finalizer {keys.CLEANUP_FINALIZER} of an earlier "
+            f"version; the operator writes nothing in {UNTOUCHED}",
+            advice=f"reprieve cleanup -n {UNTOUCHED} --force",
+        )
+    ]
+
+
+def _shortened(found: Sequence[str], separator: str = ", ") -> str:
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return separator.join(found[:_SHOWN]) + more
 
 
 def _why_stuck(pod: PartialObjectMetadata, now: datetime) -> str:

@@ -14,6 +14,7 @@ from reprieve_cli.cluster.health import ClusterState, Deployment, Health, Status
 from reprieve_cli.cluster.installation import LEASE, WEBHOOKS, Absence, read_if_allowed
 from reprieve_cli.output.finding import printable
 from reprieve_policy import keys
+from reprieve_policy.config.namespace import UNTOUCHED
 from reprieve_policy.kube.webhook_configurations import WebhookConfiguration
 from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
@@ -32,8 +33,9 @@ def command(target: ClusterTarget, *, output: str) -> None:
     """Show whether Reprieve works in a cluster, and what to do where it does not.
 
     Shows whether it is installed, its version, the operator's leader and its Lease, the webhooks
-    and their CA, the guard, whether the policy can be read, the victims by phase, and those that
-    should be gone by now. Writes nothing. Needs the rights of the ClusterRole reprieve:status.
+    and their CA, the guard, whether the policy can be read, the victims by phase, those that should
+    be gone by now, and pods of kube-system that an earlier version left a finalizer on. Writes
+    nothing. Needs the rights of the ClusterRole reprieve:status.
 
     Exit status: 0 all is well; 1 there is a problem; 2 something could not be read.
     """
@@ -80,7 +82,8 @@ async def _read(api: Api, now: datetime) -> ClusterState:
         policy=await read_if_allowed(
             api, object_path("configmaps", found.namespace, POLICY_NAME), ConfigMap
         ),
-        victims=await _victims(api),
+        victims=await _pods(api, None, labelSelector=keys.SOFT_EVICTION),
+        untouched=await _pods(api, UNTOUCHED),
     )
 
 
@@ -88,12 +91,16 @@ async def _deployment(api: Api, namespace: str, name: str) -> Deployment | Absen
     return await read_if_allowed(api, object_path("deployments", namespace, name), Deployment)
 
 
-async def _victims(api: Api) -> Sequence[PartialObjectMetadata] | Absence:
+async def _pods(
+    api: Api, namespace: str | None, **params: str
+) -> Sequence[PartialObjectMetadata] | Absence:
     pods: list[PartialObjectMetadata] = []
-    params = {"labelSelector": keys.SOFT_EVICTION}
     try:
         async for page, _ in api.list_pages(
-            object_path("pods"), PartialObjectMetadata, params=params, metadata_only=True
+            object_path("pods", namespace),
+            PartialObjectMetadata,
+            params=params,
+            metadata_only=True,
         ):
             pods += page
     except ApiError as error:

@@ -93,6 +93,16 @@ BINARIES: dict[str, Binary] = {
         120,
         variables=((f"{HELM}/internal/version.version", "{version}"),),
     ),
+    # Evaluates alert rules and queries as Prometheus does. The tag leaves out the discovery of
+    # targets in clouds.
+    "promtool": Binary(
+        "prometheus",
+        "github.com/prometheus/prometheus",
+        "github.com/prometheus/prometheus/cmd/promtool",
+        300,
+        variables=(("github.com/prometheus/common/version.Version", "{version}"),),
+        tags=("remove_all_sd",),
+    ),
     "bench-controller-runtime": _bench("controllerruntime", 150),
     "bench-net-http": _bench("nethttp", 5),
     "bench-load": _bench("load", 5),
@@ -119,6 +129,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "scheduler-plugins": ("kube-scheduler-plugins",),
     "helm": ("helm",),
+    "promtool": ("promtool",),
     "bench": ("bench-controller-runtime", "bench-net-http", "bench-load", "bench-create"),
 }
 GROUPS["all"] = tuple(dict.fromkeys(name for group in tuple(GROUPS.values()) for name in group))

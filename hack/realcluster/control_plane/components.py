@@ -158,8 +158,8 @@ def _api_server(cluster: Cluster) -> list[str]:
         f"--etcd-servers=http://127.0.0.1:{cluster.port('etcd')}",
         "--bind-address=127.0.0.1",
         f"--secure-port={cluster.port('kube-apiserver')}",
-        # Loopback is no valid endpoint of the Service "kubernetes", and nothing here uses Service
-        # addresses.
+        # Loopback is no valid endpoint of the Service "kubernetes"; real_nodes.service_address
+        # answers at its address.
         "--advertise-address=127.0.0.1",
         "--endpoint-reconciler-type=none",
         f"--cert-dir={cluster.home / 'pki'}",
@@ -169,7 +169,9 @@ def _api_server(cluster: Cluster) -> list[str]:
         f"--service-account-key-file={_key_file(cluster)}",
         f"--service-account-signing-key-file={_key_file(cluster)}",
         "--service-account-issuer=https://kubernetes.default.svc",
-        "--service-cluster-ip-range=10.96.0.0/16",
+        f"--service-cluster-ip-range={cluster.service_cidr}",
+        # There is no kube-proxy: calls of webhooks go to the pods of their Services.
+        "--enable-aggregator-routing=true",
         "--kubelet-preferred-address-types=InternalIP",
         f"--kubelet-client-certificate={kubelet_client(cluster)[0]}",
         f"--kubelet-client-key={kubelet_client(cluster)[1]}",

@@ -26,8 +26,8 @@ from realcluster.progress import Progress
 from realcluster.simulated_nodes import kwok
 from realcluster.state import Cluster
 
-from . import image, kernel, runc
-from .config import Node, bridge_name, choose_subnet, parse_routes
+from . import image, kernel, runc, service_address
+from .config import CONTAINERD_SOCKET, Node, bridge_name, choose_subnet, parse_routes
 
 READY_SECONDS = 90.0  # 3 are usual; a busy machine with two cores has needed more
 # `--kill-child`: the recorded process is `unshare`, outside; its end ends the first process inside.
@@ -91,6 +91,7 @@ def up(cluster: Cluster, count: int, progress: Progress) -> None:
         raise ClusterError(f"no real node can run here: {reason}")
     programs = build.ensure(pins.GROUPS["node"], progress) | {"runc": runc.ensure(progress)}
     images = (image.pause_image(programs["pause"]), image.python_image(progress))
+    service_address.start(cluster)
     names = [cluster.real_node_name(index) for index in range(count)]
     began = datetime.now(UTC).replace(microsecond=0)  # the API server's times have whole seconds
     fresh = [name for name in names if cluster.processes.running(name) is None]
@@ -103,6 +104,7 @@ def up(cluster: Cluster, count: int, progress: Progress) -> None:
 
 def down(cluster: Cluster, progress: Progress) -> None:
     """End the cluster's real nodes with all their processes; clean up what stays in the kernel."""
+    service_address.stop(cluster)
     names = [folder.name for folder in sorted(_nodes(cluster).glob("*"))]
     if not names:
         return
@@ -111,6 +113,42 @@ def down(cluster: Cluster, progress: Progress) -> None:
         for name in names:
             _clean_up(name)
             shutil.rmtree(_nodes(cluster) / name)
+
+
+def load_image(cluster: Cluster, archive: Path, progress: Progress) -> None:
+    """Import an OCI archive into all real nodes of the cluster, under the name that it states."""
+    folders = sorted(_nodes(cluster).glob("*"))
+    if not folders:
+        raise ClusterError(f"cluster {cluster.name} has no real node: `up --real-nodes 1` adds one")
+    for folder in folders:
+        node = Node.from_json((folder / "node.json").read_text())
+        with progress.task(f"importing {archive.name} into {node.name}"):
+            _import(node, _containerd_of(cluster, node.name), archive)
+
+
+def _containerd_of(cluster: Cluster, name: str) -> int:
+    """Return the process id of a node's containerd."""
+    first = cluster.processes.running(name)
+    inside = _descendants(first.pid) if first else []
+    found = next((pid for pid, comm in inside if comm == "containerd"), None)
+    if found is None:
+        raise ClusterError(f"node {name} does not run: `hack/cluster up` starts it again")
+    return found
+
+
+def _import(node: Node, containerd: int, archive: Path) -> None:
+    # The socket as the node sees it: its /run is its own.
+    socket = f"/proc/{containerd}/root{CONTAINERD_SOCKET}"
+    command = [node.programs["ctr"], "--address", socket, "--namespace", "k8s.io"]
+    done = subprocess.run(
+        [*command, "images", "import", str(archive)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ClusterError(f"{done.stdout.strip()}\n{archive} cannot be imported")
 
 
 def status(cluster: Cluster) -> str:

@@ -9,6 +9,7 @@ import hashlib
 import logging
 import secrets
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -151,6 +152,8 @@ class EventRecorder:
         self._reporting_instance = reporting_instance
         self._metrics = metrics
         self._clock = clock
+        self.on_event: Callable[[ObjectReference, str, str], None] = lambda *_: None
+        """Called with each Event, also with those that are dropped."""
         self._queue: asyncio.Queue[_QueuedEvent] = asyncio.Queue(_QUEUE_SIZE)
         self._dropped = Counter[tuple[str, str]]()
 
@@ -171,6 +174,7 @@ class EventRecorder:
                 "note": note,
             },
         )
+        self.on_event(regarding, reason, note)
         limit = _QUEUE_SIZE_FOR_NORMAL if REASONS[reason][1] == _NORMAL else _QUEUE_SIZE
         if self._queue.qsize() < limit:
             self._queue.put_nowait(_QueuedEvent(regarding, reason, note, self._clock.now(), once))

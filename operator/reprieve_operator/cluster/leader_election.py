@@ -57,6 +57,12 @@ class LeaderElection:
             and renewed.elapsed_seconds(self._clock) < self._settings.renew_deadline_seconds
         )
 
+    @property
+    def holder(self) -> str:
+        """The identity that the Lease last named; empty where it named none."""
+        lease = self._observed_lease
+        return "" if lease is None else lease.spec.holderIdentity or ""
+
     def require_leadership(self) -> float:
         """Return the seconds for which this replica certainly leads; raises `NotLeading`.
 

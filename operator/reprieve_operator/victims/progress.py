@@ -41,6 +41,11 @@ class Progress:
         self._is_first_write_done = False
 
     @property
+    def state(self) -> Eviction | None:
+        """The state that was last written or read; `None` before that."""
+        return self._last_state
+
+    @property
     def waiting_seconds(self) -> float:
         """How long the first write has been due; 0 once it is made."""
         return 0.0 if self._is_first_write_done else self._clock.monotonic() - self._started_at

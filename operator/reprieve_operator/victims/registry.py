@@ -4,11 +4,13 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.leader_election import NotLeading
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_policy.kube.objects import VersionedMeta
+from reprieve_policy.lifecycle.eviction import Eviction, Phase
 
 from .gang_eviction.eviction import GangEviction
 from .gang_eviction.registry import GangRegistry, OnMember
@@ -17,6 +19,16 @@ from .reconciler import VictimReconciler
 from .victim_sets import VictimSets
 
 _log = logging.getLogger(__name__)
+
+
+class CurrentVictim(NamedTuple):
+    """A victim as far as it has come."""
+
+    ref: VictimRef
+    phase: Phase
+    state: Eviction | None
+    """As it was last written or read; `None` before that."""
+    is_stuck: bool
 
 
 class ReconcilerRegistry:
@@ -60,6 +72,13 @@ class ReconcilerRegistry:
     def victims(self) -> list[VictimRef]:
         """Return all victims."""
         return [reconciler.tracker.ref for reconciler in self._reconcilers.values()]
+
+    def current(self) -> list[CurrentVictim]:
+        """Return all victims with their states."""
+        return [
+            CurrentVictim(each.tracker.ref, each.progress.phase, each.progress.state, each.is_stuck)
+            for each in self._reconcilers.values()
+        ]
 
     def _join_gang(self, pod: VictimPod, gang_eviction: GangEviction) -> None:
         """Start on a pod that is evicted with its gang."""

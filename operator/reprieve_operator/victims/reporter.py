@@ -4,6 +4,7 @@ from reprieve_operator.cluster import event_messages
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.policies import NamespacePolicies
+from reprieve_operator.history import History
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy.checkpointing.contract import CheckpointAnswer
 from reprieve_policy.lifecycle import machine
@@ -16,11 +17,16 @@ class Reporter:
     """Reports what happens to victims."""
 
     def __init__(
-        self, recorder: EventRecorder, metrics: OperatorMetrics, namespaces: NamespacePolicies
+        self,
+        recorder: EventRecorder,
+        metrics: OperatorMetrics,
+        namespaces: NamespacePolicies,
+        history: History | None = None,
     ) -> None:
         self._recorder = recorder
         self._namespaces = namespaces
         self._metrics = metrics
+        self._history = history
 
     def report_transitions(
         self, pod: VictimPod, decision: LifecycleDecision, answer: CheckpointAnswer | None = None
@@ -30,6 +36,8 @@ class Reporter:
         `answer` is what the workload answered.
         """
         state = decision.eviction
+        if self._history is not None:
+            self._history.note_work(pod.metadata, pod.status.startTime)
         counters = {
             Phase.EXTENDED: self._metrics.extensions,
             Phase.DEFERRED: self._metrics.deferrals,
@@ -69,6 +77,8 @@ class Reporter:
         outcome = "unknown" if state.outcome is None else state.outcome.value
         self._recorder.event(ObjectReference.for_pod(pod.metadata), *event)
         self._record_for_owner(pod, state)
+        if self._history is not None:
+            self._history.add_end(pod.metadata, state)
         self._metrics.preemptions.labels(namespace, state.cause or PreemptionCause.REQUEST).inc()
         self._metrics.outcomes.labels(outcome).inc()
         if state.cost is not None:

@@ -45,20 +45,20 @@ def decide_protection(
     return None
 
 
-def is_unchecked_claim(metadata: ObjectMeta, installed_at: datetime | None) -> bool:
+def is_unchecked_claim(metadata: ObjectMeta, checked_since: datetime | None) -> bool:
     """True if a pod claims to be non-preemptible, and no admission of Reprieve has checked that.
 
-    `installed_at`: since when claims are checked; `None`: unknown. The webhooks never check those
-    of the system's own namespaces.
+    `checked_since`: since when all claims are; `None`: unknown. The webhooks never check those of
+    the system's own namespaces.
     """
     created_at = timestamp.parse(metadata.creationTimestamp)
     return (
         labels_of(metadata).get(PREEMPTIBLE) == "false"
         and metadata.deletionTimestamp is None
         and metadata.namespace not in EXEMPT
-        and installed_at is not None
+        and checked_since is not None
         and created_at is not None
-        and created_at < installed_at
+        and created_at < checked_since
     )
 
 

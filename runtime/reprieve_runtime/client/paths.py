@@ -32,6 +32,7 @@ _GROUPS: Mapping[str, str] = {
     "leaderworkersets": "/apis/leaderworkerset.x-k8s.io/v1",
     "mutatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1",
     "validatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1",
+    "validatingadmissionpolicies": "/apis/admissionregistration.k8s.io/v1",
 }
 
 

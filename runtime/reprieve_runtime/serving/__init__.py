@@ -1,1 +1,1 @@
-"""Open ports that no client can exhaust, metrics on a port of their own, and the limit of files."""
+"""Open ports that no client can exhaust, who may read the metrics, and the limit of files."""

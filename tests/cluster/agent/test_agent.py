@@ -210,9 +210,7 @@ def test_an_example_that_polls_answers_with_its_own_rights_and_its_replacement_r
     real: Installation, namespace: str, tmp_path: Path
 ) -> None:
     real.kubectl.read("apply", "-f", EXAMPLES / "annotation" / "own-pod-only.yaml")
-    real.kubectl.read(
-        "apply", "-k", overlays.beside_the_api_server(real.kubectl, namespace, tmp_path)
-    )
+    real.kubectl.read("apply", "-k", overlays.with_time_to_answer(namespace, tmp_path))
     loses_nothing(real, namespace, "annotation")
 
 

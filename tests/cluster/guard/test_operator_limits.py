@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from realcluster.client.objects import Client
 from reprieve_policy import keys
 from reprieve_testing.cluster.handle import ClusterHandle, wait_for
 from reprieve_testing.cluster.program_accounts import (
@@ -321,3 +322,40 @@ def test_a_mark_in_kube_system_is_refused_to_every_user(cluster: ClusterHandle) 
         f"metadata.labels[{keys.SOFT_EVICTION}]: Forbidden: pods of kube-system are not "
         "soft-evicted: Reprieve writes nothing there"
     )
+
+
+@pytest.mark.usefixtures("thief")
+def test_the_limits_follow_an_account_that_an_overlay_renames_and_moves(
+    cluster: ClusterHandle,
+) -> None:
+    renamed = "team-reprieve-operator"
+    account = {"kind": "ServiceAccount", "name": renamed, "namespace": TEAM}
+    binding = admin_binding(renamed) | {"subjects": [account]}
+    cluster.client.create(
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": renamed, "namespace": TEAM},
+        },
+        binding,
+    )
+    try:
+        own = Client(cluster.account_kubeconfig(renamed, TEAM))
+        wait_for(
+            "the binding",
+            lambda: (
+                "the operator changes only its own keys"
+                in refusal_of(lambda: own.patch("statefulset", "set", TEMPLATE, namespace=TEAM))
+            ),
+        )
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+        naming = {"name": "reprieve-operator"}
+        elsewhere = lease | {"metadata": {**naming, "namespace": "default"}}
+        assert "writes only its own Lease" in refusal_of(lambda: own.create(elsewhere))
+        assert not refusal_of(
+            lambda: own.create(lease | {"metadata": {**naming, "namespace": TEAM}})
+        )
+        cluster.client.delete("lease", "reprieve-operator", namespace=TEAM)
+    finally:
+        cluster.client.delete("clusterrolebinding", binding["metadata"]["name"])
+        cluster.client.delete("serviceaccount", renamed, namespace=TEAM)

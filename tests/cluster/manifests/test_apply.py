@@ -4,6 +4,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,6 +45,44 @@ def test_the_api_server_accepts_every_manifest(cluster: ClusterHandle, overlay: 
     # Other tests of this cluster create objects without `kubectl apply`, which kubectl warns of.
     warnings = [line for line in done.output.splitlines() if "Warning" in line]
     assert [line for line in warnings if "last-applied-configuration" not in line] == []
+
+
+def test_the_components_for_seeing_build_and_are_accepted(
+    cluster: ClusterHandle, tmp_path: Path
+) -> None:
+    def relative(folder: str) -> str:
+        return os.path.relpath(install.MANIFESTS / folder, tmp_path)
+
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [relative("base")],
+        "components": [relative(f"components/{name}") for name in ("monitoring", "ui")],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    built = list(objects(cluster.kubectl.read("kustomize", tmp_path)))
+    added = {(each["kind"], each["metadata"]["name"]) for each in built} - identities(
+        cluster.kubectl.read("kustomize", install.BASE)
+    )
+    foreign = {("PodMonitor", "reprieve"), ("PrometheusRule", "reprieve")}
+    assert added == foreign | {
+        ("ServiceAccount", "reprieve-metrics"),
+        ("Secret", "reprieve-metrics-token"),
+        ("ClusterRoleBinding", "reprieve-metrics"),
+        ("ConfigMap", "reprieve-dashboard"),
+    }
+    (operator,) = [
+        each["spec"]["template"]["spec"]["containers"][0]
+        for each in built
+        if (each["kind"], each["metadata"]["name"]) == ("Deployment", "reprieve-operator")
+    ]
+    assert operator["args"] == ["--ui=true"]
+    # Their kinds are those of the Prometheus Operator, which is not installed here.
+    ours = [each for each in built if (each["kind"], each["metadata"]["name"]) in added - foreign]
+    cluster.kubectl.read("apply", "-f", install.NAMESPACE_FILE)
+    words = ("apply", "--dry-run=server", "-f", "-")
+    done = cluster.kubectl.run(*words, stdin=yaml.safe_dump_all(ours))
+    assert done.status == 0, done.output
 
 
 @pytest.mark.parametrize(

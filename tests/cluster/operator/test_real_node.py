@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from realcluster.processes import Identity
-from realcluster.real_nodes import node
+from realcluster.real_nodes import node, service_address
 from realcluster.real_nodes.config import LABEL, Node
 from realcluster.real_nodes.kernel import parse_cgroup_mounts
 from reprieve_testing.cluster.hack_cluster import (
@@ -45,6 +45,14 @@ pytestmark = [pytest.mark.cluster, pytest.mark.real_node]
 NODE = {"nodeSelector": dict([LABEL])}
 REAL = ("--kwok-nodes", 0, "--real-nodes", 1)
 GRACE_SECONDS = 3
+# Prints the API server's version, with its certificate checked.
+CALLER = """
+import os, ssl, urllib.request
+context = ssl.create_default_context(cafile="/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+url = "https://{KUBERNETES_SERVICE_HOST}:{KUBERNETES_SERVICE_PORT}/version".format(**os.environ)
+print(urllib.request.urlopen(url, context=context).read().decode(), flush=True)
+"""
 LATE_SECONDS = 30  # 0.1 are usual; a busy machine needs more
 
 
@@ -109,6 +117,11 @@ def test_a_process_of_the_host_reaches_a_pod_by_its_address(ours: OwnCluster) ->
     )
 
 
+def test_a_pod_reaches_the_api_server_at_its_service_address(ours: OwnCluster) -> None:
+    ours.create(python("caller", CALLER))
+    ours.wait_output("caller", "gitVersion")
+
+
 def test_a_node_whose_first_process_is_killed_loses_its_pods_and_up_repairs_it(
     ours: OwnCluster,
 ) -> None:
@@ -158,7 +171,11 @@ class Traces:
         return cls(
             node,
             processes=descendants(cluster.processes()[name].pid),
-            interfaces=[bridge, *ports],
+            interfaces=[
+                bridge,
+                *ports,
+                bridge.parent / service_address.bridge(cluster.cluster),
+            ],
             cgroups=[folder / node.cgroup for folder in hierarchies],
         )
 

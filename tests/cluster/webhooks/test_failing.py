@@ -23,6 +23,7 @@ from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 pytestmark = pytest.mark.cluster
 
 NAME = "reprieve-test-failing"
+FAIL_OPEN = 'apiserver_admission_webhook_fail_open_count{name="failing.test.reprieve.dev",'
 ERRORS = 'reprieve_admission_reviews_total{kind="Pod",outcome="error",webhook="validate"}'
 
 
@@ -116,6 +117,9 @@ async def test_if_a_rule_raises_the_failure_policy_decides_and_the_process_conti
         assert (done.status == 0) is is_admitted, done.output
         assert ("failed calling webhook" in done.output) is not is_admitted
         assert f"{ERRORS} 1.0" in server.shown_metrics()
+        # The alert ReprieveWebhooksFailOpen counts by this metric of the API server.
+        counted = await asyncio.to_thread(cluster.kubectl.read, "get", "--raw", "/metrics")
+        assert (FAIL_OPEN in counted) or not is_admitted
         server.source.facts = Facts()
         # This last answer closes the API server's connection before the port is closed.
         server.webhooks.is_draining = True

@@ -25,9 +25,6 @@ OPTIONAL_ROLES = {"reprieve-bare-pods", "reprieve:send-signals"}
 UNGRANTED = {
     # Every authenticated account may create it.
     "CREATE selfsubjectaccessreviews.authorization.k8s.io",
-    # Reviews change nothing.
-    "CREATE subjectaccessreviews.authorization.k8s.io",
-    "CREATE tokenreviews.authentication.k8s.io",
 }
 
 
@@ -94,17 +91,37 @@ def test_no_author_of_a_pod_makes_the_operators_writes_expensive_for_the_api_ser
 
 
 @pytest.mark.parametrize("policy", [OPERATOR, WEBHOOKS])
-def test_the_limits_concern_every_write_of_one_account_and_no_other_user(policy: str) -> None:
+def test_the_limits_concern_every_write(policy: str) -> None:
     spec = spec_of(policy)
     assert spec["matchConstraints"] == {
         "resourceRules": [
             {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
         ]
     }
-    (condition,) = spec["matchConditions"]
-    account = policy.removesuffix("-limits")
-    namespaced = f"system:serviceaccount:reprieve-system:{account}"
-    assert condition["expression"] == f"request.userInfo.username == '{namespaced}'"
+
+
+@pytest.mark.parametrize("policy", [OPERATOR, WEBHOOKS, "reprieve-marks"])
+def test_the_limits_follow_an_account_that_kustomize_renames_and_concern_no_other_user(
+    policy: str,
+) -> None:
+    (condition,) = spec_of(policy)["matchConditions"]
+    (pattern,) = re.findall(
+        r"^request\.userInfo\.username\.matches\('(.+)'\)$", condition["expression"]
+    )
+    own, other = "reprieve-webhooks", "reprieve-operator"
+    if policy == OPERATOR:
+        own, other = other, own
+    for name in (own, f"team-{own}", f"{own}-2"):
+        for namespace in ("reprieve-system", "team", other):
+            assert re.search(pattern, f"system:serviceaccount:{namespace}:{name}")
+    for user in (
+        f"system:serviceaccount:reprieve-system:{other}",
+        f"system:serviceaccount:{own}:{other}",
+        f"system:serviceaccount:{own}:default",
+        own,
+        f"oidc:system:serviceaccount:team:{own}",
+    ):
+        assert not re.search(pattern, user), user
 
 
 def test_the_operator_writes_the_keys_of_a_pod_that_a_replacement_does_not_keep() -> None:

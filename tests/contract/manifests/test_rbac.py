@@ -7,9 +7,11 @@ from reprieve_cli.cluster import installation
 from reprieve_cli.cluster.cluster_policy import POLICY_NAME
 from reprieve_cli.commands import audit
 from reprieve_operator.settings import OperatorSettings
+from reprieve_operator.unchecked_claims import POLICY
 from reprieve_policy.admission import permissions
 from reprieve_policy.kube import controllers
 from reprieve_policy.kube.template_kinds import WELL_KNOWN
+from reprieve_runtime.serving import metrics_access
 from reprieve_testing import manifests
 from reprieve_webhooks.settings import Settings
 
@@ -51,7 +53,7 @@ CALLS = {
         *at_home("coordination.k8s.io/leases", "list watch", WEBHOOKS.operator_lease),
         # gate_facts.py
         *everywhere("scheduling.x-k8s.io/podgroups", "get"),
-        # facts: quotas.py, access_review.py
+        # facts: quotas.py, access_review.py; metrics_access.py of the runtime
         *everywhere("scheduling.sigs.k8s.io/elasticquotas", "list watch"),
         *everywhere("authorization.k8s.io/subjectaccessreviews", "create"),
         *at_home("configmaps", "list watch", WEBHOOKS.policy_config_map),
@@ -66,6 +68,7 @@ CALLS = {
         *everywhere("policy/poddisruptionbudgets", "list"),
         *everywhere("reprieve.dev/softevictions", "mark"),
         # checkpoints: token_reviewer.py; recorder.py reads and patches pods.
+        # metrics_access.py of the runtime.
         *everywhere("authentication.k8s.io/tokenreviews", "create"),
         # reprieve_certs: the CA and its injection.
         *at_home("secrets", "get patch", WEBHOOKS.secret_name),
@@ -102,12 +105,16 @@ CALLS = {
         *everywhere("nodes", "list watch"),
         *everywhere("scheduling.k8s.io/priorityclasses", "watch"),
         *everywhere("scheduling.x-k8s.io/podgroups", "list watch"),
+        # metrics_access.py of the runtime
+        *everywhere("authentication.k8s.io/tokenreviews", "create"),
+        *everywhere("authorization.k8s.io/subjectaccessreviews", "create"),
         # unchecked_claims.py
         *everywhere(
             "admissionregistration.k8s.io/mutatingwebhookconfigurations",
             "get",
             WEBHOOKS.webhook_configuration,
         ),
+        *everywhere("admissionregistration.k8s.io/validatingadmissionpolicies", "get", POLICY),
         # checkpointing/reserved_addresses.py
         *everywhere("networking.k8s.io/servicecidrs", "list watch"),
         # cluster/event_recorder.py
@@ -189,10 +196,12 @@ def test_the_roles_for_users_have_no_binding() -> None:
     assert for_users == needed | {
         "reprieve:audit",
         "reprieve:claim-sensitive",
+        "reprieve:metrics-reader",
         "reprieve:read-nodes",
         "reprieve:reclaim-nodes",
         "reprieve:send-signals",
         "reprieve:status",
+        "reprieve:ui-reader",
         "reprieve-bare-pods",
     }
 
@@ -307,6 +316,12 @@ def test_the_rights_that_rules_require_can_be_granted() -> None:
         "resources": [right.resource],
         "verbs": [right.verb],
     }
+
+
+def test_the_role_for_metrics_grants_what_the_programs_ask_for() -> None:
+    role = manifests.named("ClusterRole", "reprieve:metrics-reader")
+    assert role["rules"] == [{"nonResourceURLs": [metrics_access.PATH], "verbs": ["get"]}]
+    assert role["metadata"]["name"] in metrics_access.NO_RIGHT.message
 
 
 def test_the_role_for_status_allows_exactly_what_the_command_reads() -> None:

@@ -28,10 +28,11 @@ async def test_a_cluster_without_reprieve_is_a_problem(
         stub.absent |= absent
         assert await status._show(api, is_json=False) == 1
         assert capsys.readouterr().out.splitlines()[0].split() == ["installed", "problem", "no"]
-        # Nothing else is read but the victims.
-        assert set(stub.calls) == absent | {"/api/v1/pods"}
+        # Nothing else is read but the victims, and the pods of one namespace.
+        pods = {"/api/v1/pods", "/api/v1/namespaces/kube-system/pods"}
+        assert set(stub.calls) == absent | pods
         stub.absent.clear()
-        stub.barred |= {*absent, "/api/v1/pods"}
+        stub.barred |= absent | pods
         assert await status._show(api, is_json=True) == 2
         rows = json.loads(capsys.readouterr().out)
         assert {row["health"] for row in rows} == {"unknown"}

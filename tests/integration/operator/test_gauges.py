@@ -17,6 +17,7 @@ from reprieve_operator.cluster.policies import NamespacePolicies
 from reprieve_operator.leader import Leader, Term
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.settings import OperatorSettings
+from reprieve_operator.ui.document import state_of
 from reprieve_operator.victims.registry import ReconcilerRegistry
 from reprieve_operator.victims.watch import VictimWatch
 from reprieve_policy import keys
@@ -192,3 +193,18 @@ async def test_a_victim_is_stuck_from_a_minute_after_its_grace_period_until_it_i
     assert (
         replica.shown("reprieve_preemption_victim_requeue_total", namespace="team", by="owner") == 1
     )
+
+
+async def test_the_page_has_the_victims_of_the_term(replica: OperatorReplica) -> None:
+    assert replica.leader.term is None
+    replica.lead()
+    replica.registry.on_pod_update(a_victim("first"))
+    await until(lambda: replica.writing == 1)
+    assert replica.leader.term is not None
+    (victim,) = state_of(replica.leader.term).victims
+    assert (victim.ref.name, victim.phase) == ("first", "requested")
+    replica.may_write.set()
+    await until(lambda: "requested" not in replica.victims)
+    (victim,) = state_of(replica.leader.term).victims
+    assert victim.state is not None
+    assert (victim.phase, victim.state.phase) == ("hinted", "hinted")

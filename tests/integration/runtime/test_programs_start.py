@@ -27,6 +27,10 @@ BAD_SETTINGS = {
     "--listen-port: 'many' is not a valid integer.": ("--listen-port", "many"),
     "--listen-port must be between 0 and 65535": ("--listen-port", "65536"),
     "--metrics-port must be between 0 and 65535": ("--metrics-port", "-1"),
+    "--metrics-authentication: 'open' is not one of 'token', 'none'.": (
+        "--metrics-authentication",
+        "open",
+    ),
     "--no-such-flag": ("--no-such-flag", "x"),
 }
 

@@ -49,6 +49,17 @@ async def test_with_the_extender_readiness_waits_for_its_watches_too(tmp_path: P
             assert f'reprieve_facts_age_seconds{{collection="{name}"}} +Inf' in metrics
 
 
+async def test_the_metrics_are_for_tokens_over_https(tmp_path: Path):
+    async with running_webhooks(tmp_path, "--metrics-authentication", "token") as program:
+        url = program.metrics_url.replace("http:", "https:")
+        async with program.session.get(url) as reply:
+            assert reply.status == 401
+        # The API server is away, so that no token can be checked.
+        headers = {"Authorization": "Bearer a-token"}
+        async with program.session.get(url, headers=headers) as reply:
+            assert reply.status == 503
+
+
 async def test_term_drains_and_ends_with_0(tmp_path: Path):
     async with running_webhooks(tmp_path, "--drain-seconds", "3") as program:
         program.process.send_signal(signal.SIGTERM)

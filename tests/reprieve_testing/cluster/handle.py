@@ -255,11 +255,11 @@ class ClusterHandle:
         ]
 
     def reprieve(
-        self, *words: str, kubeconfig: Path | None = None
+        self, *words: str, kubeconfig: Path | None = None, seconds: float = 60
     ) -> "subprocess.CompletedProcess[str]":
         """Run `reprieve` to its end."""
         command = self.reprieve_command(*words, kubeconfig=kubeconfig)
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
 
     def install_operator_rights(self) -> None:
         """Apply the namespace, the guard with its rights, and the operator's rights with their
@@ -311,7 +311,12 @@ class ClusterHandle:
         self, name: str, settings: dict[str, object], command: Sequence[str] = ()
     ) -> Program:
         port, metrics_port = free_port(), free_port()
-        address = {"listen_address": "127.0.0.1", "listen_port": port, "metrics_port": metrics_port}
+        address = {
+            "listen_address": "127.0.0.1",
+            "listen_port": port,
+            "metrics_port": metrics_port,
+            "metrics_authentication": "none",
+        }
         flags = address | settings
         words = [f"--{key.replace('_', '-')}={_shown(value)}" for key, value in flags.items()]
         log = self.cluster.home / "logs" / f"{name}-{next(_names)}.log"

@@ -14,7 +14,6 @@ from typing import Any
 import grpc
 
 import stubs
-from realcluster.client.kubectl import Kubectl
 from realcluster.real_nodes import image
 from reprieve_testing.manifests import EXAMPLES
 
@@ -24,19 +23,24 @@ _CONTAINER = f"{_TEMPLATE}/containers/0"
 Patch = dict[str, Any]
 
 
-def beside_the_api_server(kubectl: Kubectl, namespace: str, folder: Path) -> Path:
-    """Write the annotation example for an API server on loopback.
+def with_time_to_answer(namespace: str, folder: Path) -> Path:
+    """Write the annotation example with a deadline for a busy machine.
 
-    A pod's own network does not reach such an API server.
+    Its kubelet may update the file seconds late.
     """
-    server = kubectl.read("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
-    host, _, port = server.removeprefix("https://").partition(":")
+    timeout = "/spec/template/metadata/annotations/reprieve.dev~1checkpoint-timeout"
+    return _write("annotation", namespace, folder, [_add(timeout, value="25s")])
+
+
+def on_a_slot(namespace: str, folder: Path, node: str, priority_class: str, resource: str) -> Path:
+    """Write the annotation example for one unit of a node's resource, so that it is preempted."""
     patches = [
-        _add(f"{_TEMPLATE}/hostNetwork", value=True),
-        # A busy machine's kubelet may update the file late: the example's deadline allows for those
-        # seconds.
-        _add("/spec/template/metadata/annotations/reprieve.dev~1checkpoint-timeout", value="25s"),
-        *_variables(KUBERNETES_SERVICE_HOST=host, KUBERNETES_SERVICE_PORT=port),
+        _add(f"{_TEMPLATE}/priorityClassName", priority_class),
+        _add(f"{_TEMPLATE}/nodeSelector", {"kubernetes.io/hostname": node}),
+        *(
+            _add(f"{_CONTAINER}/resources/{kind}/{resource.replace('/', '~1')}", "1")
+            for kind in ("requests", "limits")
+        ),
     ]
     return _write("annotation", namespace, folder, patches)
 

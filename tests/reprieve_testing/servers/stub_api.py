@@ -19,6 +19,8 @@ from reprieve_runtime.client.api import Api
 
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+API_SERVER = "https://kubernetes.default.svc"
+"""The audience of tokens for the API server itself, which a TokenReview without audiences means."""
 DEADLINE_SECONDS = 60.0
 
 
@@ -163,7 +165,8 @@ class StubApi:
             "authentication.k8s.io/v1",
             "TokenReview",
         )
-        wanted, token = document["spec"]["audiences"], self.tokens.get(document["spec"]["token"])
+        wanted = document["spec"].get("audiences", [API_SERVER])
+        token = self.tokens.get(document["spec"]["token"])
         audiences = [each for each in wanted if token is not None and each in token.audiences]
         status: dict[str, Any] = {"user": {}}
         if token is not None and audiences:

@@ -83,6 +83,7 @@ async def running_webhooks(directory: Path, *flags: str) -> AsyncIterator[Runnin
         "--listen-address": "127.0.0.1",
         "--listen-port": str(port),
         "--metrics-port": str(metrics_port),
+        "--metrics-authentication": "none",
     }
     pipe = asyncio.subprocess.PIPE
     words = [word for setting in settings.items() for word in setting]

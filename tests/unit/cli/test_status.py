@@ -75,6 +75,11 @@ def a_victim(
     )
 
 
+def a_held_pod(name: str, *finalizers: str) -> PartialObjectMetadata:
+    metadata = ObjectMeta(namespace="kube-system", name=name, finalizers=finalizers)
+    return PartialObjectMetadata(metadata=metadata)
+
+
 INSTALLATION = Installation(
     namespace="reprieve-system",
     mutating=a_configuration("/mutate"),
@@ -87,6 +92,7 @@ STATE = ClusterState(
     webhooks=a_deployment(),
     policy=ConfigMap(data={"quotaFit": "warn"}),
     victims=(),
+    untouched=(),
 )
 
 
@@ -245,6 +251,12 @@ CASES: dict[str, Callable[[], Case]] = {
         PROBLEM,
         "team/p: its grace period ended 3h ago (example.com/a)",
     ),
+    "pods of kube-system that an earlier version marked": lambda: Case(
+        replace(STATE, untouched=[a_held_pod("dns", keys.CLEANUP_FINALIZER), a_held_pod("proxy")]),
+        "held",
+        PROBLEM,
+        "kube-system/dns: the finalizer reprieve.dev/cleanup of an earlier version",
+    ),
     "many of them": lambda: Case(
         replace(STATE, victims=[a_victim(late_by=600)] * 7),
         "stuck",
@@ -266,6 +278,17 @@ def test_what_is_wrong_is_named_with_what_to_do(name: str) -> None:
 def test_a_victim_that_is_in_time_is_not_stuck(deletion: str | None) -> None:
     state = replace(STATE, victims=[a_victim(deletionTimestamp=deletion)])
     assert [row.subject for row in build_rows(state, NOW)][-1] == "victims"
+
+
+def test_pods_of_kube_system_without_our_finalizer_are_not_named() -> None:
+    for untouched in ([a_held_pod("dns", "example.com/a")], FORBIDDEN):
+        rows = build_rows(replace(STATE, untouched=untouched), NOW)
+        assert [row.subject for row in rows][-1] == "victims"
+
+
+def test_the_advice_for_a_pod_of_kube_system_is_the_command_that_frees_it() -> None:
+    state = replace(STATE, untouched=[a_held_pod("dns", keys.CLEANUP_FINALIZER)])
+    assert row_of(state, "held").advice == "reprieve cleanup -n kube-system --force"
 
 
 def test_where_reprieve_is_not_installed_nothing_else_is_said() -> None:

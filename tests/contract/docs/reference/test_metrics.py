@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple, cast
 
+import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
 from reprieve_operator.cluster import event_recorder
@@ -14,6 +15,7 @@ from reprieve_policy.lifecycle.eviction import CheckpointOutcome, PreemptionCaus
 from reprieve_policy.preemption.cost import WEIGHTS
 from reprieve_runtime.client.api import Api, PartialObjectMetadata
 from reprieve_runtime.client.reflector import Reflector
+from reprieve_testing import manifests
 from reprieve_webhooks.checkpoints.metrics import ReportMetrics, ReportOutcome
 from reprieve_webhooks.metrics import WebhookMetrics
 
@@ -85,6 +87,20 @@ def test_every_metric_of_the_webhooks_is_in_their_table_with_its_type_and_labels
             labels = {label for sample in family.samples for label in sample.labels}
             rows[shown] = Row(family.type, frozenset(labels - {"le"}))
     assert documented("Metrics of the webhooks") == rows
+
+
+def test_the_scrape_configuration_finds_the_port_of_both_programs() -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", section("Scrape"), re.DOTALL)
+    (job,) = yaml.safe_load(block)["scrape_configs"]
+    assert job["scheme"] == "https"
+    (discovery,) = job["kubernetes_sd_configs"]
+    (kept,) = [rule["regex"] for rule in job["relabel_configs"] if rule.get("action") == "keep"]
+    for deployment in manifests.of_kind("Deployment"):
+        assert discovery["namespaces"]["names"] == [deployment["metadata"]["namespace"]]
+        template = deployment["spec"]["template"]
+        assert "app.kubernetes.io/name" in template["metadata"]["labels"]
+        (container,) = template["spec"]["containers"]
+        assert kept in {port["name"] for port in container["ports"]}
 
 
 def test_every_event_is_in_the_table() -> None:

@@ -84,6 +84,18 @@ async def test_dropped_events_are_summarised_and_warnings_are_dropped_last(
     assert metrics.registry.get_sample_value("reprieve_events_dropped_total") == 3
 
 
+async def test_each_event_is_told_to_a_listener_also_one_that_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_recorder, "_QUEUE_SIZE_FOR_NORMAL", 1)
+    recorder, _ = a_recorder(Written())
+    told: list[tuple[str, str]] = []
+    recorder.on_event = lambda regarding, reason, _: told.append((regarding.name, reason))
+    for name in ("first", "dropped"):
+        recorder.event(pod(name), "CheckpointRequested", "asked")
+    assert told == [("first", "CheckpointRequested"), ("dropped", "CheckpointRequested")]
+
+
 async def test_an_event_about_a_node_is_written_where_the_kubelet_writes_them() -> None:
     written = Written()
     told, _ = a_recorder(written)

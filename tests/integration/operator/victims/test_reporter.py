@@ -7,15 +7,18 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import REASONS, EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.policies import NamespacePolicies
+from reprieve_operator.history import History, NamespaceTotals
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.victims.reporter import Reporter
 from reprieve_policy.checkpointing.checkpoint_plan import AnnotationHint, CheckpointPlan, Strategy
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube.values.timestamp import render
 from reprieve_policy.lifecycle import machine
 from reprieve_policy.lifecycle.eviction import (
     Checkpoint,
@@ -96,6 +99,19 @@ def test_a_deletion_is_counted_by_namespace_and_cause(cause: PreemptionCause) ->
         .value("reprieve_preemptions_total", namespace="team", reason=cause)
         == 1
     )
+
+
+def test_the_history_counts_a_deletion_with_the_work_that_it_kept() -> None:
+    reports = RecordedReports()
+    history = History(Clock(now=lambda: NOW))
+    reporter = Reporter(
+        cast("EventRecorder", reports), reports.metrics, cast("NamespacePolicies", reports), history
+    )
+    pod = replace(POD, status=replace(POD.status, startTime=render(after(-7200))))
+    reporter.report_transitions(pod, LifecycleDecision(HINTED))
+    saved = replace(ENDED, checkpoint=Checkpoint(saved_at=NOW))
+    reporter.report_deleted(pod, saved)
+    assert history.totals() == [NamespaceTotals("team", victims=1, saved=1, kept_hours=2.0)]
 
 
 def test_a_state_of_an_earlier_version_has_no_cause_and_no_cost() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from ipaddress import IPv4Network
 
 import pytest
 
@@ -49,3 +50,9 @@ def test_neighbouring_clusters_have_different_pod_networks() -> None:
     networks = {ports.pod_cidr(ports.FIRST + index * ports.BLOCK) for index in range(200)}
     assert len(networks) == 200
     assert all(20 <= int(network.split(".")[1]) < 220 for network in networks)
+
+
+def test_clusters_have_different_service_networks() -> None:
+    networks = {ports.service_cidr(base) for base in range(ports.LEAST, ports.END, ports.BLOCK)}
+    assert len(networks) == len(range(ports.LEAST, ports.END, ports.BLOCK))
+    assert all(IPv4Network(network).subnet_of(IPv4Network("10.224.0.0/12")) for network in networks)

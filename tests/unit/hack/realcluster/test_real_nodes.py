@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from realcluster.control_plane import client_certificate, keys
+from realcluster.errors import ClusterError
+from realcluster.progress import Progress
 from realcluster.real_nodes import image, kernel, node
 from realcluster.real_nodes.config import (
     PAUSE_IMAGE,
@@ -25,6 +27,7 @@ from realcluster.real_nodes.config import (
     kubelet_config,
     parse_routes,
 )
+from realcluster.state import Cluster, Settings
 
 ROUTES = """\
 Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
@@ -192,3 +195,12 @@ def test_the_client_certificate_is_signed_by_its_own_key() -> None:
     certificate.verify_directly_issued_by(certificate)
     assert certificate.subject.rfc4514_string() == "CN=someone,O=some:group"
     assert "EC PRIVATE KEY" in key_text
+
+
+def test_an_image_is_imported_into_real_nodes_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    without = Cluster("simulated", 16443, Settings())
+    with pytest.raises(ClusterError, match="simulated has no real node"):
+        node.load_image(without, tmp_path / "image.tar", Progress())

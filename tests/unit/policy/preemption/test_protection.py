@@ -144,15 +144,15 @@ CLAIMS = {
 
 
 @pytest.mark.parametrize(
-    ("pod", "fields", "installed_at", "is_unchecked"), CLAIMS.values(), ids=CLAIMS
+    ("pod", "fields", "checked_since", "is_unchecked"), CLAIMS.values(), ids=CLAIMS
 )
 def test_claims_that_no_admission_has_checked(
     pod: PodBuilder,
     fields: dict[str, str | None],
-    installed_at: datetime | None,
+    checked_since: datetime | None,
     *,
     is_unchecked: bool,
 ) -> None:
     created = {"creationTimestamp": "2026-11-21T11:00:00Z", "namespace": "team"}
     metadata = replace(pod.build().metadata, **(created | fields))
-    assert protection.is_unchecked_claim(metadata, installed_at) is is_unchecked
+    assert protection.is_unchecked_claim(metadata, checked_since) is is_unchecked

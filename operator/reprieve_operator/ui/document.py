@@ -1,0 +1,157 @@
+"""What the page shows, as one JSON document. No I/O."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from reprieve_operator.history import History, NamespaceTotals, Step
+from reprieve_operator.leader import Term
+from reprieve_operator.victims.registry import CurrentVictim
+from reprieve_policy.lifecycle.eviction import WITH_DEADLINE, Eviction
+
+MAX_VICTIMS = 1_000
+"""Victims in one document, with the nearest deadlines: a browser asks for it every few seconds."""
+_MAX_ENDED = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownVictim:
+    """A row of the page."""
+
+    namespace: str
+    name: str
+    uid: str
+    phase: str
+    requested_at: datetime | None = None
+    begun_at: datetime | None = None
+    """When the time until `deadline` began."""
+    deadline: datetime | None = None
+    initiator: str = ""
+    reason: str = ""
+    cause: str = ""
+    outcome: str = ""
+    gang: str = ""
+    attempt: int = 0
+    is_stuck: bool = False
+    steps: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderState:
+    """What the leader alone knows."""
+
+    victims: Sequence[CurrentVictim]
+    queue_age_seconds: float
+    gated_pods: int
+    diverging_gangs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """All of the page. Without `is_leading`, only the leader's name says anything."""
+
+    now: datetime
+    is_leading: bool
+    identity: str
+    leader: str = ""
+    since: datetime | None = None
+    victim_count: int = 0
+    queue_age_seconds: float = 0.0
+    gated_pods: int = 0
+    diverging_gangs: int = 0
+    victims: Sequence[ShownVictim] = ()
+    ended: Sequence[ShownVictim] = ()
+    namespaces: Sequence[NamespaceTotals] = ()
+
+
+def state_of(term: Term) -> LeaderState:
+    """Return what the page shows of a term."""
+    return LeaderState(
+        victims=term.registry.current(),
+        queue_age_seconds=term.registry.queue_age_seconds(),
+        gated_pods=term.gate_controller.count_gated(),
+        diverging_gangs=term.divergence.count_diverging(),
+    )
+
+
+def build(
+    *, identity: str, leader: str, now: datetime, state: LeaderState | None, history: History
+) -> Document:
+    """Return the document; `state` is `None` where this replica does not lead."""
+    if state is None:
+        return Document(now=now, is_leading=False, identity=identity, leader=leader)
+    shown = sorted((_shown(victim, history) for victim in state.victims), key=_urgency)
+    current = {victim.uid for victim in shown}
+    return Document(
+        now=now,
+        is_leading=True,
+        identity=identity,
+        leader=identity,
+        since=history.since,
+        victim_count=len(shown),
+        queue_age_seconds=round(state.queue_age_seconds, 1),
+        gated_pods=state.gated_pods,
+        diverging_gangs=state.diverging_gangs,
+        victims=shown[:MAX_VICTIMS],
+        ended=_ended(history, current),
+        namespaces=history.totals(),
+    )
+
+
+def _shown(victim: CurrentVictim, history: History) -> ShownVictim:
+    ref, state = victim.ref, victim.state
+    steps = history.steps_of(ref.uid)
+    if state is None:
+        return ShownVictim(
+            namespace=ref.namespace, name=ref.name, uid=ref.uid, phase=victim.phase, steps=steps
+        )
+    has_deadline = state.phase in WITH_DEADLINE
+    return ShownVictim(
+        namespace=ref.namespace,
+        name=ref.name,
+        uid=ref.uid,
+        phase=victim.phase,
+        requested_at=state.requested_at,
+        begun_at=_begun_at(state) if has_deadline else None,
+        deadline=state.deadline if has_deadline else None,
+        initiator=state.initiator,
+        reason=state.reason,
+        cause=state.cause or "",
+        outcome=state.outcome or "",
+        gang=state.gang,
+        attempt=state.attempt,
+        is_stuck=victim.is_stuck,
+        steps=steps,
+    )
+
+
+def _begun_at(state: Eviction) -> datetime:
+    return state.hinted_at or state.requested_at
+
+
+def _ended(history: History, current: set[str]) -> list[ShownVictim]:
+    """Return pods that are no longer victims, by their last step."""
+    ended = []
+    for known in history.newest_first():
+        if known.uid not in current:
+            steps = tuple(known.steps)
+            ended.append(
+                ShownVictim(
+                    namespace=known.namespace,
+                    name=known.name,
+                    uid=known.uid,
+                    phase="ended",
+                    outcome=steps[-1].reason,
+                    requested_at=steps[0].at,
+                    steps=steps,
+                )
+            )
+        if len(ended) == _MAX_ENDED:
+            break
+    return ended
+
+
+def _urgency(victim: ShownVictim) -> tuple[bool, float, str, str]:
+    deadline = victim.deadline
+    seconds = 0.0 if deadline is None else deadline.timestamp()
+    return deadline is None, seconds, victim.namespace, victim.name
