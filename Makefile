@@ -36,9 +36,10 @@ binaries: setup ## build the control plane, and the node's programs where this m
 	@$(BIN)/python hack/cluster build
 
 .PHONY: upstream
-upstream: setup ## build what tests compare with: the upstream scheduler and promtool (once, some 5 to 8 minutes)
+upstream: setup ## build what tests compare with: the upstream scheduler, promtool and Helm (once, some 10 minutes)
 	@$(BIN)/python hack/cluster build --what scheduler-plugins
 	@$(BIN)/python hack/cluster build --what promtool
+	@$(BIN)/python hack/cluster build --what helm
 
 .PHONY: demo
 demo: setup ## boot a real cluster, install Reprieve and show the main job (KUBECONFIG=… uses that cluster after asking)
@@ -160,6 +161,18 @@ record: setup binaries ## record the reviews that a real API server sends to web
 .PHONY: docs
 docs: setup ## write the reference of rules (docs/rules) from the rules and their pinned messages
 	@$(BIN)/python -m reference
+
+.PHONY: chart-templates
+chart-templates: setup ## write the chart's templates (charts/reprieve/templates) from the manifests
+	@$(BIN)/python -m distribution templates
+
+.PHONY: chart
+chart: setup ## write the Helm chart as one file into dist/ (IMAGE=registry.example.com/reprieve:0.1.0)
+	@$(BIN)/python -m distribution chart --image "$(IMAGE)"
+
+.PHONY: install-yaml
+install-yaml: setup ## write the base as one file, dist/install.yaml (IMAGE=registry.example.com/reprieve:0.1.0)
+	@$(BIN)/python -m distribution install-yaml --image "$(IMAGE)"
 
 .PHONY: new-rule
 new-rule: setup ## create the files of a new admission rule and print the next steps (NAME=max-replicas)

@@ -108,6 +108,8 @@ class Facts:
     """
     checkpoint_service: CheckpointService | None = None
     """Where agents report when their workload saved; `None`: they report nothing."""
+    own_image: str = "reprieve"
+    """The image of the webhooks themselves: agents run it, unless the settings name another."""
 
 
 def default_class(view: PodView, facts: Facts) -> int:

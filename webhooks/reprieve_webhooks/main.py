@@ -62,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         argv=sys.argv[1:] if argv is None else argv,
     )
     errors = port_errors(listen_port=settings.listen_port, metrics_port=settings.metrics_port)
+    if not settings.agent_image:
+        errors.append("--agent-image must be the name of an image")
     if errors:
         exit_with_errors(_PROGRAM, errors)
     try:
@@ -95,6 +97,7 @@ class _Program:
             show_policy=self.metrics.observe_policy,
             count_gang_lookup=self.metrics.count_gang_lookup,
             checkpoint_service=lambda: _checkpoint_service(settings, self.certificates.trusted_pem),
+            own_image=settings.agent_image,
         )
         self.victim_sets = RecentVictimSets()
         self.cluster_view = ClusterInformers(api, self.facts) if settings.extender else None

@@ -1,6 +1,7 @@
 """The settings of this program; each is a flag, an environment variable and a key of the file."""
 
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from reprieve_runtime.serving.metrics_port import AUTHENTICATION_HELP, MetricsAuthentication
@@ -94,6 +95,11 @@ class Settings:
         "",
         help="URL at which agents in pods report when their workload saved; empty for that of the "
         "Service, `none` so that they report nothing",
+    )
+    agent_image: str = setting(
+        f"reprieve:{version('reprieve')}",
+        help="image of agents in pods, unless the policy names one (`agentImage`); the manifests "
+        "give that of the webhooks themselves",
     )
     lookup_timeout_seconds: float = setting(
         1.0, help="time to read one object that no watch has yet [s]"

@@ -1,6 +1,11 @@
-"""`reprieve render policies`: the rules as CEL for `manifests/overlays/cel` or your own overlay."""
+"""`reprieve render`: what an admin applies beside the manifests.
+
+`policies` writes the rules as CEL, for `manifests/overlays/cel` or an overlay of your own.
+`policy-defaults` writes the ConfigMap with every setting.
+"""
 
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +23,12 @@ from reprieve_policy.config.settings import PolicySettings
 _HEADER = """\
 # Written by `reprieve render policies`: change the rules, or the settings, and write it again.
 """
+_DEFAULTS = "policy-defaults.yaml"
 
 
 @click.group(name="render")
 def command() -> None:
-    """Write the rules as admission policies of the API server."""
+    """Write the rules as admission policies, or the cluster's policy with every default."""
 
 
 @command.command(name="policies")
@@ -51,6 +57,19 @@ def render_policies(policy: Path | None, output: Any) -> None:
         width=10**6,
         allow_unicode=True,
     )
+
+
+@command.command(name="policy-defaults")
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.File("w", encoding="utf-8", lazy=True), default="-"
+)
+def render_policy_defaults(output: Any) -> None:
+    """Write the ConfigMap reprieve-policy with every setting, its default and what it does.
+
+    Reprieve needs no such ConfigMap: a setting that it leaves out has its default. Keep what you
+    change, and delete the other lines.
+    """
+    output.write(resources.files(__package__).joinpath(_DEFAULTS).read_text(encoding="utf-8"))
 
 
 def _read_settings(path: Path) -> PolicySettings:

@@ -201,10 +201,9 @@ def _reprieve(
     )
     kubectl.read("apply", "-f", install.NAMESPACE_FILE)
     install.install(kubectl, install.LOCAL, cluster.port("webhooks"))
-    policy = json.dumps({"data": {**objects.POLICY, **contender.policy}})
-    kubectl.read(
-        "patch", "configmap", "reprieve-policy", "-n", NAMESPACE, "--type=merge", "-p", policy
-    )
+    metadata = {"name": "reprieve-policy", "namespace": NAMESPACE}
+    data = {**objects.POLICY, **contender.policy}
+    kubectl.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
     if contender.has_extender:
         kubectl.read("apply", "-f", _EXTENDERS_RIGHTS)
         places[WEBHOOKS] = replace(

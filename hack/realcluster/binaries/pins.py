@@ -44,6 +44,7 @@ def _kubernetes(name: str, seconds: int) -> Binary:
 
 CONTAINERD = "github.com/containerd/containerd/v2"
 CNI = "github.com/containernetworking/plugins"
+HELM = "helm.sh/helm/v4"
 
 
 def _node(package: str, seconds: int) -> Binary:
@@ -84,6 +85,14 @@ BINARIES: dict[str, Binary] = {
         140,
         stamp=KUBERNETES,
     ),
+    # Renders and installs the chart in tests.
+    "helm": Binary(
+        "helm",
+        HELM,
+        f"{HELM}/cmd/helm",
+        120,
+        variables=((f"{HELM}/internal/version.version", "{version}"),),
+    ),
     # Evaluates alert rules and queries as Prometheus does. The tag leaves out the discovery of
     # targets in clouds.
     "promtool": Binary(
@@ -119,6 +128,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "pause",
     ),
     "scheduler-plugins": ("kube-scheduler-plugins",),
+    "helm": ("helm",),
     "promtool": ("promtool",),
     "bench": ("bench-controller-runtime", "bench-net-http", "bench-load", "bench-create"),
 }

@@ -51,7 +51,8 @@ def decide_sidecar(pod: Resource, facts: Facts) -> tuple[ListAddition, ...]:
     if not isinstance(place, AgentPlacement):
         return ()
     service = facts.checkpoint_service if _may_report(pod, view.spec) else None
-    return tuple(_entries(view.spec, place, facts.settings.agent_image, service))
+    image = facts.settings.agent_image or facts.own_image
+    return tuple(_entries(view.spec, place, image, service))
 
 
 def _may_report(pod: Resource, spec: Spec) -> bool:

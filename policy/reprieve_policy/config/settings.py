@@ -113,8 +113,8 @@ class PolicySettings:
     unknown_keys: str = WARN
     """What happens to an object with a key that is misspelled, or that stands where it is not read:
     `warn` or `refuse`."""
-    agent_image: str = "reprieve:0.1.0"
-    """The image of the agent, in pods that ask for it."""
+    agent_image: str | None = None
+    """The image of the agent, in pods that ask for it; `None`: that of the webhooks themselves."""
     gang_gate: bool = False
     """Pods of a gang are not scheduled before enough of them exist and have room."""
     gang_gate_timeout_seconds: int = 600

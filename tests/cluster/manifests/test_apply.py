@@ -1,4 +1,6 @@
-"""The API server accepts the manifests: `kubectl apply` with full validation, as a dry run."""
+"""The API server accepts the manifests: `kubectl apply` with full validation, as a dry run. And
+`images:` of an overlay reaches every image.
+"""
 
 import os
 from collections.abc import Iterator
@@ -83,13 +85,38 @@ def test_the_components_for_seeing_build_and_are_accepted(
     assert done.status == 0, done.output
 
 
-@pytest.mark.parametrize("overlay", [install.LOCAL, install.DEMO])
+@pytest.mark.parametrize(
+    ("overlay", "more"),
+    [(install.LOCAL, set()), (install.DEMO, {("ConfigMap", "reprieve-policy")})],
+)
 def test_an_installation_for_local_programs_has_everything_but_pods(
-    cluster: ClusterHandle, overlay: Any
+    cluster: ClusterHandle, overlay: Any, more: set[tuple[str, str]]
 ) -> None:
     base = identities(cluster.kubectl.read("kustomize", install.BASE))
     local = identities(install.render(cluster.kubectl, overlay, PORT))
-    assert local == {identity for identity in base if identity[0] not in NOT_LOCAL}
+    assert local == {identity for identity in base if identity[0] not in NOT_LOCAL} | more
+
+
+def test_an_image_of_your_own_is_the_agents_too(cluster: ClusterHandle) -> None:
+    folder = cluster.cluster.home / "own-image"
+    folder.mkdir(exist_ok=True)
+    base = os.path.relpath(install.BASE, folder)
+    image = {"name": "reprieve", "newName": "registry.example.com/reprieve", "newTag": "2.0.0"}
+    kustomization = {"resources": [base], "images": [image]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    deployments = [
+        found["spec"]["template"]["spec"]["containers"][0]
+        for found in objects(cluster.kubectl.read("kustomize", folder))
+        if found["kind"] == "Deployment"
+    ]
+    agents = [
+        variable["value"]
+        for container in deployments
+        for variable in container.get("env", [])
+        if variable["name"] == "REPRIEVE_AGENT_IMAGE"
+    ]
+    images = [container["image"] for container in deployments]
+    assert [*images, *agents] == ["registry.example.com/reprieve:2.0.0"] * 3
 
 
 def test_every_webhook_is_called_on_the_configured_port(cluster: ClusterHandle) -> None:

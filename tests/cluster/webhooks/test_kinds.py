@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from realcluster import install
 from realcluster.client.kubectl import Done
 from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
@@ -204,7 +205,28 @@ def test_an_invalid_policy_is_refused_with_all_violations(ours: OwnCluster) -> N
     }
 
 
+def test_a_policy_survives_that_the_manifests_are_applied_again(ours: OwnCluster) -> None:
+    document = json.dumps(a_config_map(ceiling="45m"))
+    for words in (("apply",), ("apply", "--server-side", "--force-conflicts")):
+        ours.kubectl.run("delete", "configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE)
+        ours.kubectl.read(*words, "-f", "-", stdin=document)
+        # Another editor's key, beside those of the file.
+        change = ("configmap", "reprieve-policy", {"data": {"maxVictims": "5"}})
+        ours.kubectl.client.patch(*change, namespace=OPERATOR_NAMESPACE)
+        port = ours.cluster.port("webhooks")
+        rendered = install.render(ours.kubectl, install.LOCAL, port)
+        ours.kubectl.read(*words, "-f", "-", stdin=rendered)
+        found = ours.kubectl.get("configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE)
+        assert found["data"] == {"ceiling": "45m", "maxVictims": "5"}
+
+
+def a_config_map(**data: str) -> Any:
+    metadata = {"name": "reprieve-policy", "namespace": OPERATOR_NAMESPACE}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
 def test_no_other_configmap_and_no_deletion_is_reviewed(ours: OwnCluster) -> None:
+    ours.set_policy()
     for namespace, name in ((OPERATOR_NAMESPACE, "other"), (NAMESPACE, "reprieve-policy")):
         made = ours.kubectl.run(
             "create", "configmap", name, "-n", namespace, "--from-literal=ceiling=soon"
@@ -215,7 +237,6 @@ def test_no_other_configmap_and_no_deletion_is_reviewed(ours: OwnCluster) -> Non
         ours.kubectl.run("delete", "configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE).status
         == 0
     )
-    ours.set_policy()
 
 
 def a_group(name: str, priority_class: str, defence: str) -> Any:

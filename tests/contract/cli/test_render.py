@@ -1,4 +1,4 @@
-"""`reprieve render policies`: its output, and that the committed files are its output."""
+"""`reprieve render`: its output, and that the committed files are its output."""
 
 from pathlib import Path
 
@@ -37,7 +37,14 @@ def a_policy_map(folder: Path, **data: str) -> Path:
 
 
 def test_the_committed_file_is_the_output_of_the_command() -> None:
-    assert render("--policy", manifests.BASE).output == COMMITTED.read_text()
+    assert render().output == COMMITTED.read_text()
+
+
+def test_the_limits_of_the_documented_policy_are_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    done = CliRunner().invoke(reprieve, ["render", "policy-defaults", "-o", str(path)])
+    assert (done.exit_code, done.output) == (0, "")
+    assert render("--policy", path).output == COMMITTED.read_text()
 
 
 def test_the_output_is_what_the_policy_renders() -> None:

@@ -1,11 +1,10 @@
 """The PriorityClasses of the preemption classes, as they are shipped."""
 
 import msgspec
-import yaml
 
 from reprieve_policy import keys
 from reprieve_policy.admission.review import decide_admission
-from reprieve_policy.config import preemption_class, settings
+from reprieve_policy.config import preemption_class
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource, annotations_of
@@ -42,11 +41,6 @@ def test_they_break_no_rule() -> None:
     assert all(decide_admission(found, None, Facts()).is_empty for found in SHIPPED)
 
 
-def test_the_component_turns_the_setting_on() -> None:
+def test_the_component_has_them_and_leaves_the_policy_to_the_admin() -> None:
     assert KUSTOMIZATION["resources"] == ["priorityclasses.yaml"]
-    (patch,) = KUSTOMIZATION["patches"]
-    patched = yaml.safe_load(patch["patch"])
-    base = manifests.named("ConfigMap", "reprieve-policy")
-    assert patched["metadata"].items() <= base["metadata"].items()
-    changed = settings.parse(base["data"] | patched["data"])
-    assert changed == PolicySettings(class_priorities="warn")
+    assert "patches" not in KUSTOMIZATION

@@ -3,11 +3,13 @@ programs.
 """
 
 import tomllib
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from reprieve_operator.settings import OperatorSettings
+from reprieve_runtime.settings import ENVIRONMENT_PREFIX
 from reprieve_testing import manifests
 from reprieve_webhooks.settings import Settings
 
@@ -43,6 +45,24 @@ def test_the_image_is_this_version(deployment: Any) -> None:
     container = container_of(deployment)
     assert container["image"] == f"reprieve:{PROJECT['version']}"
     assert container["imagePullPolicy"] == "IfNotPresent"
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_every_variable_is_a_setting_of_the_program(deployment: Any) -> None:
+    settings = {"reprieve-webhooks": Settings, "reprieve-operator": OperatorSettings}
+    known = {
+        ENVIRONMENT_PREFIX + each.name.upper()
+        for each in fields(settings[deployment["metadata"]["name"]])
+    }
+    assert {each["name"] for each in container_of(deployment).get("env", [])} <= known
+
+
+def test_agents_run_the_image_of_the_webhooks() -> None:
+    container = container_of(manifests.named("Deployment", "reprieve-webhooks"))
+    (image,) = [
+        each["value"] for each in container["env"] if each["name"] == "REPRIEVE_AGENT_IMAGE"
+    ]
+    assert image == container["image"] == Settings().agent_image
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)

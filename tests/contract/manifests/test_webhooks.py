@@ -359,10 +359,6 @@ def test_a_terminating_object_is_not_reviewed() -> None:
 
 
 def test_the_resources_that_the_servers_settings_name_exist() -> None:
-    assert (
-        manifests.named("ConfigMap", SETTINGS.policy_config_map)["metadata"]["namespace"]
-        == SETTINGS.namespace
-    )
     secret = manifests.named("Secret", SETTINGS.secret_name)
     assert secret["metadata"]["namespace"] == SETTINGS.namespace
     assert not {"data", "stringData"} & set(secret)

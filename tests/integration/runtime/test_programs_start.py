@@ -80,6 +80,12 @@ def test_a_bad_address_ends_the_webhooks_with_2(call: Main) -> None:
     assert "nonsense" in output
 
 
+def test_agents_without_an_image_end_the_webhooks_with_2(call: Main) -> None:
+    status, output = call("reprieve-webhooks", "--agent-image", "")
+    assert status == 2
+    assert "--agent-image must be the name of an image" in output
+
+
 @pytest.mark.parametrize(
     "program", ["reprieve-operator", pytest.param("reprieve-webhooks", marks=pytest.mark.slow)]
 )

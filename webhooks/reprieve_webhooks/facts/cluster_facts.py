@@ -52,9 +52,11 @@ class ClusterFacts:
         operator_lease: str = "reprieve-operator",
         count_gang_lookup: Callable[[str], None] = lambda _: None,
         checkpoint_service: Callable[[], CheckpointService | None] = lambda: None,
+        own_image: str = "reprieve",
     ) -> None:
         self._sync_timeout_seconds = lookup_timeout_seconds
         self._checkpoint_service = checkpoint_service
+        self._own_image = own_image
         self._namespaces = NamespacePolicyReader(api, lookup_timeout_seconds=lookup_timeout_seconds)
         self._priority_classes = PriorityClassReader(
             api, lookup_timeout_seconds=lookup_timeout_seconds
@@ -139,6 +141,7 @@ class ClusterFacts:
             pods_created_together=together,
             quotas=self._quotas.quotas,
             checkpoint_service=self._checkpoint_service(),
+            own_image=self._own_image,
             workload_annotations=await self._workload_annotations(resource, request.namespace)
             if is_new
             else {},

@@ -1,14 +1,19 @@
-"""docs/settings.md lists every setting of the ConfigMap, with the default of the manifests."""
+"""docs/settings.md lists every setting of the ConfigMap, with its default."""
 
 import re
 
 import pytest
+import yaml
+from click.testing import CliRunner
 
+from reprieve_cli.main import reprieve
 from reprieve_policy.config.settings import FIELDS
 from reprieve_testing import manifests
 
 PAGE = (manifests.ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-DEFAULTS = manifests.named("ConfigMap", "reprieve-policy")["data"]
+DEFAULTS = yaml.safe_load(CliRunner().invoke(reprieve, ["render", "policy-defaults"]).output)[
+    "data"
+]
 SHOWN = dict(re.findall(r"^\| `([a-zA-Z]+)` \| (unset|`[^`]*`) \|", PAGE, re.MULTILINE))
 
 
@@ -17,5 +22,5 @@ def test_the_page_lists_each_setting_once() -> None:
 
 
 @pytest.mark.parametrize("key", sorted(FIELDS))
-def test_a_settings_default_is_that_of_the_manifests(key: str) -> None:
+def test_a_settings_default_is_the_one_that_the_command_prints(key: str) -> None:
     assert SHOWN[key].strip("`") == DEFAULTS.get(key, "unset")

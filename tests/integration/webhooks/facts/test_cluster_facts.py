@@ -60,6 +60,7 @@ async def cluster(
     *,
     released: bool = True,
     patience_seconds: float = PATIENCE_SECONDS,
+    own_image: str = "reprieve",
     **collections: Any,
 ) -> AsyncIterator[Cluster]:
     known = {NAMESPACES: {"team": a_namespace("team")}, CLASSES: {}, **collections}
@@ -71,6 +72,7 @@ async def cluster(
             "reprieve-policy",
             lookup_timeout_seconds=patience_seconds,
             show_policy=metrics.observe_policy,
+            own_image=own_image,
         )
         metrics.register_watches(facts.watches)
         running = asyncio.create_task(facts.run())
@@ -429,6 +431,11 @@ async def test_an_invalid_policy_is_reported_and_the_last_valid_one_applies_unti
         await holds(4, 1, errors=1)
         ready.stub.send("ADDED", a_policy(defaultPreemptionClass="12"))
         await holds(4, 0, errors=2)
+
+
+async def test_agents_run_the_image_of_the_webhooks_themselves(tmp_path: Path):
+    async with cluster(tmp_path, own_image="registry.example.com/reprieve:3") as made:
+        assert (await made.facts_of("team")).own_image == "registry.example.com/reprieve:3"
 
 
 async def test_agents_are_told_where_to_report_once_the_ca_is_known(tmp_path: Path):

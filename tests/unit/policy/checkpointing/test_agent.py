@@ -368,6 +368,16 @@ def test_the_agents_image_is_a_setting() -> None:
     assert value(given, "/spec/initContainers")["image"] == "registry.example.com/agent:2"
 
 
+def test_without_the_setting_the_agents_image_is_that_of_the_webhooks() -> None:
+    facts = Facts(own_image="registry.example.com/reprieve:3")
+    given = [
+        change
+        for change in defaults.decide_defaults(with_file().build(), None, facts)
+        if isinstance(change, ListAddition)
+    ]
+    assert value(given, "/spec/initContainers")["image"] == "registry.example.com/reprieve:3"
+
+
 def test_the_agents_endpoint_is_used_only_for_hints_that_it_delivers() -> None:
     there, absent = (
         (NameOnly(name="init"), NameOnly(name="reprieve-agent")),
