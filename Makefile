@@ -162,6 +162,14 @@ test-shard: setup binaries ## one part of the cluster tests, for a CI that runs 
 	@files=$$($(BIN)/python -m shard "$(SHARD)" tests/cluster tests/differential) && \
 		$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) $$files
 
+.PHONY: version
+version: setup ## write a version into each place that says it, and cut the changelog (VERSION=0.2.0)
+	@$(BIN)/python -m release version "$(VERSION)"
+
+.PHONY: release
+release: setup ## build all that a release has into dist/, from a clean tree (VERSION=0.2.0 WITHOUT=image,chart)
+	@$(BIN)/python -m release build "$(VERSION)" --without "$(WITHOUT)"
+
 .PHONY: proto
 proto: setup ## write the operator's gRPC messages from the published contract in proto/
 	@$(BIN)/python -m stubs
