@@ -1,7 +1,7 @@
 """The changelog: the section of a version, and the cut that makes `Unreleased` one.
 
-A section that is released begins with `### Upgrade notes`: what an admin does before, with and after
-the upgrade, or that there is nothing to do.
+A section that is released has `### Upgrade notes`: what an admin does before, with and after the
+upgrade, or that there is nothing to do.
 """
 
 import re
@@ -26,8 +26,8 @@ def section(text: str, version: str) -> str:
     body = found[1].strip()
     if not re.search(rf"^{UPGRADE}\n+(?!#).", body, re.MULTILINE):
         raise ChangelogError(
-            f'CHANGELOG.md: the section of {version} has no "{UPGRADE}": say what an admin must do, '
-            "or that there is nothing to do"
+            f'CHANGELOG.md: the section of {version} has no "{UPGRADE}": say what an admin must '
+            "do, or that there is nothing to do"
         )
     return body
 

@@ -54,8 +54,8 @@ PARTS = (
         ("reprieve_client-{version}-py3-none-any.whl", "reprieve_client-{version}.tar.gz"),
         "client",
     ),
-    Part("image", ("*{version}*.tar", "*sbom*.json"), target="image"),
-    Part("chart", ("*{version}*.tgz",), target="chart"),
+    Part("image", ("reprieve-{version}.oci.tar", "reprieve-{version}.cdx.json"), target="image"),
+    Part("chart", ("reprieve-{version}.tgz",), target="chart"),
     Part("install", ("install.yaml",), target="install-yaml"),
 )
 

@@ -31,6 +31,8 @@ def current(root: Path) -> str:
 
 def rewritten(text: str, old: str, new: str) -> str:
     """Return a file's text with the version changed wherever it is ours."""
+    if old not in text:
+        return text
     for pattern in WRITTEN:
         text = re.sub(pattern.format(re.escape(old)), rf"\g<1>{new}", text)
     return text
