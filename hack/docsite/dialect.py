@@ -24,13 +24,15 @@ def rewritten(text: str) -> str:
 
 def _lines(lines: list[str]) -> Iterator[str]:
     inside: list[int] = []  # for each list item around this line, the column where its text begins
+    first = ""  # the first line after the last blank one
     fence = ""
     previous = ""
     for line in lines:
         item = None if fence else _ITEM.match(line)
-        column = len(line) - len(line.lstrip(" "))
-        if item and not inside and previous.strip():
+        column = _column(line)
+        if previous.strip() and item and not (_ITEM.match(first) and column >= _column(first)):
             yield ""
+            first = ""
         if line.strip() and not fence and (item or not previous.strip()):
             while inside and column < inside[-1]:
                 inside.pop()
@@ -40,4 +42,9 @@ def _lines(lines: list[str]) -> Iterator[str]:
             inside.append(item.end())
         elif marker := _FENCE.match(line):
             fence = "" if fence else marker[1]
+        first = (first or line) if line.strip() else ""
         previous = line
+
+
+def _column(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
