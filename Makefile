@@ -52,7 +52,7 @@ test: setup binaries check ## every check, and every test that is not slow (abou
 	@$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) --cov --cov-report=term-missing:skip-covered tests
 
 .PHONY: test-all
-test-all: test upstream ## `make test`, and the slow proofs: chaos, gangs, the controllers' day, both schedulers
+test-all: test upstream docs-tools ## `make test`, and the slow proofs: chaos, gangs, the controllers' day, both schedulers
 	@seeds=$$($(BIN)/python -c 'import random; print(*random.sample(range(10**9), 20), sep=",")') && \
 		echo "twenty new seeds: make test-differential SCENES=50 SEED=$$seeds" && \
 		REPRIEVE_SCENES=50 REPRIEVE_SEED=$$seeds $(BIN)/pytest $(SIDE_BY_SIDE) -m slow tests
@@ -153,6 +153,17 @@ record: setup binaries ## record the reviews that a real API server sends to web
 docs: setup ## write the reference of rules (docs/rules) from the rules and their pinned messages
 	@$(BIN)/python -m reference
 
+.PHONY: docs-tools
+docs-tools: $(VENV)/.docs
+
+$(VENV)/.docs: $(VENV)/.installed
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+.PHONY: docs-site
+docs-site: setup docs-tools ## write the documentation as a web site, into site/; every warning is an error
+	@$(BIN)/python -m docsite
+
 .PHONY: new-rule
 new-rule: setup ## create the files of a new admission rule and print the next steps (NAME=max-replicas)
 	@$(BIN)/python -m new_rule "$(NAME)"
@@ -176,4 +187,4 @@ proto: setup ## write the operator's gRPC messages from the published contract i
 
 .PHONY: clean
 clean: ## remove the virtual environment and caches in the tree (binaries outside it stay)
-	@rm -rf $(VENV) .coverage .test-runs .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) site build .coverage .test-runs .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

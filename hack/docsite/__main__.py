@@ -1,4 +1,4 @@
-"""Build the site: every warning of MkDocs is an error, and so is what a page loads from elsewhere."""
+"""Build the site; a warning of MkDocs is an error, as is what a page loads from elsewhere."""
 
 import os
 import subprocess

@@ -24,8 +24,8 @@ def pages(root: Path, entries: Iterable[object]) -> list[str]:
         cwd=root, capture_output=True, text=True, check=True,
     )  # fmt: skip
     below = {name for name in listed.stdout.split("\0") if name.endswith(".md")}
-    outside = {path for path in navigation.paths(entries) if "*" not in path}
-    return sorted(name for name in below | outside if (root / name).is_file())
+    named = {file for path in navigation.paths(entries) for file in root.glob(path)}
+    return sorted(below | {str(file.relative_to(root)) for file in named if file.suffix == ".md"})
 
 
 def stage(root: Path, target: Path, names: Iterable[str]) -> None:

@@ -15,6 +15,7 @@ VERSION = re.compile(r"(?:0|[1-9]\d*)\.(?:0|[1-9]\d*)\.(?:0|[1-9]\d*)")
 WRITTEN = (
     r'(?m)^(version = "){}(?="$)',  # pyproject.toml of each package
     r"(\breprieve:){}(?![\w.-])",  # the image
+    r"(\breprieve-){}(?=\.(?:oci\.tar|cdx\.json|tgz|tar\.gz)|-py3)",  # files of a release
     r"(\bapp\.kubernetes\.io/version: \"?){}(?![\w.-])",
     r"(?m)^((?:version|appVersion): \"?){}(?=\"?$)",  # Chart.yaml
 )

@@ -23,6 +23,7 @@ RELEASED = changelog.cut(CHANGELOG, "0.2.0", "2026-11-26")
 WRITTEN = {
     'version = "{}"\n': "the package",
     "image: registry.example.com/reprieve:{}\n": "the image",
+    "dist/reprieve-{}.oci.tar dist/reprieve-{}.tgz\n": "files of a release",
     "    app.kubernetes.io/version: {}\n": "the label",
     "version: {}\n": "the chart",
     'appVersion: "{}"\n': "the chart's programs",
@@ -38,7 +39,9 @@ OTHERS = (
 
 @pytest.mark.parametrize("written", WRITTEN, ids=WRITTEN.get)
 def test_each_way_to_write_the_version_is_changed(written: str) -> None:
-    assert version.rewritten(written.format("0.1.0"), "0.1.0", "0.2.0") == written.format("0.2.0")
+    assert version.rewritten(written.replace("{}", "0.1.0"), "0.1.0", "0.2.0") == written.replace(
+        "{}", "0.2.0"
+    )
 
 
 @pytest.mark.parametrize("text", OTHERS)
