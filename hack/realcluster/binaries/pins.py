@@ -84,6 +84,8 @@ BINARIES: dict[str, Binary] = {
         140,
         stamp=KUBERNETES,
     ),
+    # Only checks the configuration that `up --provider kind` writes: it needs Docker for all else.
+    "kind": Binary("kind", "sigs.k8s.io/kind", "sigs.k8s.io/kind", 20),
     "bench-controller-runtime": _bench("controllerruntime", 150),
     "bench-net-http": _bench("nethttp", 5),
     "bench-load": _bench("load", 5),
@@ -109,6 +111,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "pause",
     ),
     "scheduler-plugins": ("kube-scheduler-plugins",),
+    "kind": ("kind",),
     "bench": ("bench-controller-runtime", "bench-net-http", "bench-load", "bench-create"),
 }
 GROUPS["all"] = tuple(dict.fromkeys(name for group in tuple(GROUPS.values()) for name in group))

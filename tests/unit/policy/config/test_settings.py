@@ -1,6 +1,5 @@
 """The cluster's policy, read from a ConfigMap."""
 
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -69,7 +68,7 @@ def test_without_a_configmap_the_specifications_defaults_apply() -> None:
         reclaim_after_seconds=300,
         template_kinds=WELL_KNOWN,
         checkpoint_timeout_seconds=600,
-        agent_image=f"reprieve:{metadata.version('reprieve')}",
+        agent_image="reprieve:0.1.0",
         extension_percent=50,
         max_deferral_seconds=300,
         grace_cap_seconds=30,
