@@ -19,16 +19,21 @@ def main() -> int:
     """Write the site; return the exit status."""
     entries = yaml.safe_load(CONFIGURATION.read_text(encoding="utf-8"))["nav"]
     sources.stage(ROOT, SOURCE, sources.pages(ROOT, entries))
-    command = (sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "--quiet")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "hack"), "NO_MKDOCS_2_WARNING": "1"}
-    built = subprocess.run((*command, "-f", str(CONFIGURATION)), env=environment, check=False)
-    if built.returncode:
-        return built.returncode
+    if status := build():
+        return status
     if found := list(selfcontained.external(SITE)):
         print("docs-site: pages load from other hosts:", *found, sep="\n  ", file=sys.stderr)
         return 1
     print(f"{SITE}: {sum(1 for _ in SITE.rglob('*.html'))} pages")
     return 0
+
+
+def build() -> int:
+    """Have MkDocs build the site; return its exit status, 1 where it warns."""
+    # Not --quiet: then MkDocs counts no warning, and --strict has no effect.
+    command = (sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(CONFIGURATION))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "hack"), "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":

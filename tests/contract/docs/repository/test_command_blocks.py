@@ -31,7 +31,9 @@ RUN_BY = {
     ),
 }
 """Tests that run the blocks `console` (and, the first, `sh`) of these pages."""
-LATER = re.compile(r"docs/(?:install|authors|image|monitoring)\.md|docs/runbook/[a-z-]+\.md")
+LATER = re.compile(
+    r"docs/(?:install|install-ways|authors|image|monitoring)\.md|docs/runbook/[a-z-]+\.md"
+)
 """Pages that are being written: their blocks get their titles with the next change of theirs."""
 OTHER_LANGUAGES = ("yaml", "json", "python")
 ANOTHER_DRAWING = "A pod is applied"
