@@ -54,7 +54,7 @@ test: setup binaries check ## every check, and every test that is not slow (abou
 	@$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) --cov --cov-report=term-missing:skip-covered tests
 
 .PHONY: test-all
-test-all: test upstream ## `make test`, and the slow proofs: chaos, gangs, the controllers' day, both schedulers
+test-all: test upstream docs-tools ## `make test`, and the slow proofs: chaos, gangs, the controllers' day, both schedulers
 	@seeds=$$($(BIN)/python -c 'import random; print(*random.sample(range(10**9), 20), sep=",")') && \
 		echo "twenty new seeds: make test-differential SCENES=50 SEED=$$seeds" && \
 		REPRIEVE_SCENES=50 REPRIEVE_SEED=$$seeds $(BIN)/pytest $(SIDE_BY_SIDE) -m slow tests
@@ -174,6 +174,17 @@ chart: setup ## write the Helm chart as one file into dist/ (IMAGE=registry.exam
 install-yaml: setup ## write the base as one file, dist/install.yaml (IMAGE=registry.example.com/reprieve:0.1.0)
 	@$(BIN)/python -m distribution install-yaml --image "$(IMAGE)"
 
+.PHONY: docs-tools
+docs-tools: $(VENV)/.docs
+
+$(VENV)/.docs: $(VENV)/.installed
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+.PHONY: docs-site
+docs-site: setup docs-tools ## write the documentation as a web site, into site/; every warning is an error
+	@$(BIN)/python -m docsite
+
 .PHONY: new-rule
 new-rule: setup ## create the files of a new admission rule and print the next steps (NAME=max-replicas)
 	@$(BIN)/python -m new_rule "$(NAME)"
@@ -191,10 +202,18 @@ image: setup ## build the image of all programs as an OCI archive with its SBOM,
 image-lock: setup ## pin the newest Python and Debian packages of the image (hack/image/locks)
 	@$(BIN)/python -m image --lock
 
+.PHONY: version
+version: setup ## write a version into each place that says it, and cut the changelog (VERSION=0.2.0)
+	@$(BIN)/python -m release version "$(VERSION)"
+
+.PHONY: release
+release: setup ## build all that a release has into dist/, from a clean tree (VERSION=0.2.0 WITHOUT=image,chart)
+	@$(BIN)/python -m release build "$(VERSION)" --without "$(WITHOUT)"
+
 .PHONY: proto
 proto: setup ## write the operator's gRPC messages from the published contract in proto/
 	@$(BIN)/python -m stubs
 
 .PHONY: clean
 clean: ## remove the virtual environment and caches in the tree (binaries outside it stay)
-	@rm -rf $(VENV) $(FRAMEWORKS) .coverage .test-runs .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) $(FRAMEWORKS) site build .coverage .test-runs .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -103,6 +103,8 @@ BINARIES: dict[str, Binary] = {
         variables=(("github.com/prometheus/common/version.Version", "{version}"),),
         tags=("remove_all_sd",),
     ),
+    # Only checks the configuration that `up --provider kind` writes: it needs Docker for all else.
+    "kind": Binary("kind", "sigs.k8s.io/kind", "sigs.k8s.io/kind", 20),
     "bench-controller-runtime": _bench("controllerruntime", 150),
     "bench-net-http": _bench("nethttp", 5),
     "bench-load": _bench("load", 5),
@@ -130,6 +132,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "scheduler-plugins": ("kube-scheduler-plugins",),
     "helm": ("helm",),
     "promtool": ("promtool",),
+    "kind": ("kind",),
     "bench": ("bench-controller-runtime", "bench-net-http", "bench-load", "bench-create"),
 }
 GROUPS["all"] = tuple(dict.fromkeys(name for group in tuple(GROUPS.values()) for name in group))

@@ -19,7 +19,7 @@ PAGES = [
     *sorted((manifests.ROOT / "docs").glob("**/*.md")),
 ]
 MAKEFILE = (manifests.ROOT / "Makefile").read_text(encoding="utf-8")
-_BLOCK = re.compile(r"^ *```[a-z]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^ *```[^`\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(
     r"`((?:kubectl )?reprieve [^`]+|make [a-z-]+[^`]*|kubectl (?:apply|delete) [^`]+)`"
 )
