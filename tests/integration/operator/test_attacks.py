@@ -14,7 +14,7 @@ import pytest
 
 from reprieve_testing.cluster.handle import free_port
 from reprieve_testing.servers.attackers import Attackers, many_files
-from reprieve_testing.servers.stub_api import stub_api, until
+from reprieve_testing.servers.stub_api import DEADLINE_SECONDS, stub_api, until
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/reprieve-system/leases"
 FILES = 1024
@@ -31,6 +31,12 @@ def is_open(port: int) -> bool:
     with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60):
         return True
     return False
+
+
+async def until_open(port: int) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not await asyncio.to_thread(is_open, port):  # noqa: ASYNC110 - nothing says so
+            await asyncio.sleep(0.05)
 
 
 def open_files(pid: int) -> int:
@@ -58,8 +64,7 @@ async def test_half_open_requests_leave_the_operator_its_file_descriptors(
             env={},
         )
         try:
-            while not await asyncio.to_thread(is_open, port):  # noqa: ASYNC110 - nothing says so
-                await asyncio.sleep(0.05)
+            await until_open(port)
             with many_files():
                 async with Attackers(port, addresses=addresses) as attackers:
                     await attackers.send_half_a_head(1100)
