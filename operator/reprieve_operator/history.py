@@ -24,6 +24,23 @@ _MAX_ENDED = 50_000
 """Victims that are counted in the last 24 hours: some 200 bytes each."""
 _MAX_NOTE = 500
 _HOUR_SECONDS = 3600.0
+_OF_OTHER_PODS = frozenset(
+    {
+        "GangDiverges",
+        "GangHeldBack",
+        "GangIncomplete",
+        "GangNotReplaced",
+        "GangReleased",
+        "GangWaiting",
+        "GangWaitingForRoom",
+        "LentNodeReclaimed",
+        "ProtectionUnchecked",
+        "SoftEvictionLeftOver",
+        "SoftEvictionUnreadable",
+    }
+)
+"""Reasons of Events about pods that are no victims. Without this, the page would show such pods as
+victims that have ended, and the unchecked pods of a large cluster would push out the real ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +105,9 @@ class History:
         self._ended.clear()
 
     def add_step(self, namespace: str, name: str, uid: str, reason: str, note: str) -> None:
-        """Keep an Event about a pod."""
+        """Keep an Event about a pod, if its reason is one of victims."""
+        if reason in _OF_OTHER_PODS:
+            return
         known = self._victims.get(uid) or VictimHistory(namespace, name, uid)
         known.steps.append(Step(self._clock.now(), reason, note[:_MAX_NOTE]))
         self._victims[uid] = known

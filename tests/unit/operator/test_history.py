@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from reprieve_operator import history
 from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.event_recorder import REASONS
 from reprieve_operator.history import History, NamespaceTotals
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import VersionedMeta
@@ -91,6 +92,15 @@ def test_victims_count_for_a_day() -> None:
     assert [totals.victims for totals in kept.totals()] == [1]
     clock.at += timedelta(seconds=1)
     assert kept.totals() == []
+
+
+def test_events_about_pods_that_are_no_victims_are_left_out() -> None:
+    kept = SetClock().history()
+    kept.add_step("team", "p", "u", "CheckpointRequested", "asked")
+    for reason in history._OF_OTHER_PODS:
+        kept.add_step("team", "other", "other", reason, "it says nothing of a victim")
+    assert [each.uid for each in kept.newest_first()] == ["u"]
+    assert set(REASONS) >= history._OF_OTHER_PODS
 
 
 def test_a_new_term_begins_anew() -> None:
