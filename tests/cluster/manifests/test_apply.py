@@ -76,7 +76,7 @@ def test_the_components_for_seeing_build_and_are_accepted(
         for each in built
         if (each["kind"], each["metadata"]["name"]) == ("Deployment", "reprieve-operator")
     ]
-    assert operator["args"] == ["--ui=true"]
+    assert operator["env"] == [{"name": "REPRIEVE_UI", "value": "true"}]
     # Their kinds are those of the Prometheus Operator, which is not installed here.
     ours = [each for each in built if (each["kind"], each["metadata"]["name"]) in added - foreign]
     cluster.kubectl.read("apply", "-f", install.NAMESPACE_FILE)

@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 
 from reprieve_operator import settings
 from reprieve_operator.clock import Clock
@@ -134,8 +135,14 @@ def test_the_page_is_off_by_default_and_needs_the_check_of_tokens(
     assert "--ui needs --metrics-authentication=token" in capsys.readouterr().err
 
 
-def test_the_component_turns_it_on_and_the_role_grants_it() -> None:
+def test_the_component_turns_it_on_and_the_role_grants_it(monkeypatch: pytest.MonkeyPatch) -> None:
     (component,) = manifests.read(manifests.MANIFESTS / "components/ui/kustomization.yaml")
-    assert 'args: ["--ui=true"]' in component["patches"][0]["patch"]
+    patch = yaml.safe_load(component["patches"][0]["patch"])
+    (container,) = patch["spec"]["template"]["spec"]["containers"]
+    assert container == {"name": "operator", "env": [{"name": "REPRIEVE_UI", "value": "true"}]}
+    deployed = manifests.named("Deployment", "reprieve-operator")["spec"]["template"]["spec"]
+    assert [each["name"] for each in deployed["containers"]] == [container["name"]]
+    monkeypatch.setenv("REPRIEVE_UI", "true")
+    assert settings.read([]).ui
     role = manifests.named("ClusterRole", pages.ROLE)
     assert role["rules"] == [{"nonResourceURLs": [pages.PATH], "verbs": ["get"]}]
