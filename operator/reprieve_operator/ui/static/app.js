@@ -3,6 +3,8 @@
 "use strict";
 
 const REFRESH_MILLISECONDS = 5000;
+// Without this, a connection that hangs would leave an old state on the page, and say nothing.
+const TIMEOUT_MILLISECONDS = 15000;
 const FAILED = new Set(["unresponsive", "timed-out", "refused"]);
 const FAILED_STEPS = new Set([
   "CheckpointNotSent", "CheckpointUnanswered", "CheckpointTimedOut", "CheckpointRefused",
@@ -12,6 +14,7 @@ const FAILED_STEPS = new Set([
 const byId = (id) => document.getElementById(id);
 const opened = new Set();
 let token = "";
+let timer = 0;
 let shown = null;
 let offset = 0; // the server's clock less the browser's [ms]
 
@@ -50,6 +53,7 @@ async function refresh() {
     headers: { Authorization: `Bearer ${token}` },
     cache: "no-store",
     credentials: "omit",
+    signal: AbortSignal.timeout(TIMEOUT_MILLISECONDS),
   });
   if (!response.ok) {
     const refusal = new Error((await response.text()).trim() || `status ${response.status}`);
@@ -70,7 +74,13 @@ async function poll() {
       say(`No answer: ${error.message}. The page shows what it knew.`);
     }
   }
-  if (token) setTimeout(poll, REFRESH_MILLISECONDS);
+  if (token) pollLater();
+}
+
+// One timer at most: the button may be pressed twice before the first answer.
+function pollLater() {
+  clearTimeout(timer);
+  timer = setTimeout(poll, REFRESH_MILLISECONDS);
 }
 
 function leave(message) {
@@ -96,7 +106,7 @@ async function enter(event) {
   byId("content").hidden = false;
   show();
   byId("now").focus();
-  setTimeout(poll, REFRESH_MILLISECONDS);
+  pollLater();
 }
 
 function show() {
@@ -104,7 +114,7 @@ function show() {
     say(`This replica (${shown.identity}) does not lead. The leader is ${shown.leader || "not known"}: ` +
       "forward its port instead.");
   } else {
-    say(`${shown.victim_count} victims, as ${shown.identity} sees them`);
+    say(`${shown.victim_count} ${shown.victim_count === 1 ? "victim" : "victims"}, as ${shown.identity} sees them`);
   }
   const stuck = shown.victims.filter((victim) => victim.is_stuck).length;
   byId("summary").replaceChildren(
