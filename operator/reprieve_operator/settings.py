@@ -62,7 +62,9 @@ class OperatorSettings:
     deployment_name: str = setting(
         PROGRAM, help="the operator's own Deployment: where it is gone, no finalizer is left behind"
     )
-    listen_address: str = setting("0.0.0.0", help="address of both ports below")  # noqa: S104 - for the kubelet's probes
+    listen_address: str = setting(
+        "", help="address of both ports below; empty for all addresses, IPv4 and IPv6"
+    )
     listen_port: int = setting(8080, help="port of /healthz and /readyz")
     metrics_port: int = setting(8081, help="port of /metrics")
     metrics_authentication: MetricsAuthentication = setting("token", help=AUTHENTICATION_HELP)

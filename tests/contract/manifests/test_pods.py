@@ -47,6 +47,11 @@ def test_the_image_is_this_version(deployment: Any) -> None:
     assert container["imagePullPolicy"] == "IfNotPresent"
 
 
+def test_both_programs_listen_on_the_address_of_their_pod_also_where_it_is_of_ipv6() -> None:
+    """`integration/runtime/test_handshakes.py` shows where a port without an address listens."""
+    assert OperatorSettings().listen_address == Settings().listen_address == ""
+
+
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_every_variable_is_a_setting_of_the_program(deployment: Any) -> None:
     settings = {"reprieve-webhooks": Settings, "reprieve-operator": OperatorSettings}

@@ -152,7 +152,11 @@ def test_a_port_that_closes_waits_for_no_handshake(new_loop: NewLoop) -> None:
     run(new_loop, body)
 
 
-async def test_a_port_without_an_address_listens_on_all() -> None:
+@pytest.mark.parametrize("address", ["127.0.0.2", "::1"])
+async def test_a_port_without_an_address_listens_on_all(address: str) -> None:
+    if address == "::1" and not has_ipv6():
+        pytest.skip("this machine has no IPv6")
+
     async def respond(_: web.BaseRequest) -> web.Response:
         return web.Response(text="ok")
 
@@ -163,12 +167,20 @@ async def test_a_port_without_an_address_listens_on_all() -> None:
     try:
         with pytest.raises(OSError, match="in use"):
             await listen(respond, bounds, address="", port=number)
-        reader, writer = await asyncio.open_connection("127.0.0.2", number)
+        reader, writer = await asyncio.open_connection(address, number)
         writer.write(b"GET / HTTP/1.0\r\n\r\n")
         assert (await reader.readline()).startswith(b"HTTP/1.0 200")
         writer.close()
     finally:
         await opened.close()
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
 
 
 class FullOnce(socket.socket):
