@@ -26,6 +26,8 @@ from .rounds import RoundPlayer
 
 _SAMPLE_SECONDS = 5.0
 _SAY_SECONDS = 60.0
+_LEADER_SECONDS = 120.0
+"""For the first leader; some seconds are usual."""
 
 
 @dataclass
@@ -76,8 +78,9 @@ async def play(
             beside: list[asyncio.Task[None]] = []
             try:
                 await asyncio.to_thread(programs.start)
-                while not calls.leader:  # noqa: ASYNC110 - it waits for the cluster
-                    await asyncio.sleep(0.1)
+                async with asyncio.timeout(_LEADER_SECONDS):
+                    while not calls.leader:  # noqa: ASYNC110 - it waits for the cluster
+                        await asyncio.sleep(0.1)
                 began = time.monotonic()
                 beside = [
                     asyncio.create_task(_sample(programs, outcome.samples)),
