@@ -185,6 +185,7 @@ $(VENV)/.docs: $(VENV)/.installed
 
 .PHONY: docs-site
 docs-site: setup docs-tools ## write the documentation as a web site, into site/; every warning is an error
+	@echo "docs-site: writing the pages into site/ (some 20 seconds)"
 	@$(BIN)/python -m docsite
 
 .PHONY: new-rule
