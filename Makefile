@@ -102,6 +102,7 @@ test-gangs: setup binaries ## a hundred preemptions of gangs by gangs on the sto
 FRAMEWORKS := .venv-frameworks
 .PHONY: test-frameworks
 test-frameworks: setup ## the client library with PyTorch, Lightning, the Hugging Face Trainer, JAX, Orbax and Ray (installs some GB)
+	@echo "test-frameworks: installing the frameworks into $(FRAMEWORKS) (some GB, the first time)"
 	@$(PYTHON) -m venv $(FRAMEWORKS)
 	@$(FRAMEWORKS)/bin/pip install --quiet --disable-pip-version-check --requirement client/requirements-frameworks.txt
 	@REPRIEVE_FRAMEWORKS_PYTHON=$(abspath $(FRAMEWORKS))/bin/python $(BIN)/pytest tests/integration/client/test_frameworks.py
@@ -178,11 +179,13 @@ install-yaml: setup ## write the base as one file, dist/install.yaml (IMAGE=regi
 docs-tools: $(VENV)/.docs
 
 $(VENV)/.docs: $(VENV)/.installed
+	@echo "docs-tools: installing MkDocs into $(VENV) (some seconds, the first time)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 .PHONY: docs-site
 docs-site: setup docs-tools ## write the documentation as a web site, into site/; every warning is an error
+	@echo "docs-site: writing the pages into site/ (some 20 seconds)"
 	@$(BIN)/python -m docsite
 
 .PHONY: new-rule
@@ -195,8 +198,8 @@ test-shard: setup binaries ## one part of the cluster tests, for a CI that runs 
 		$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) $$files
 
 .PHONY: image
-image: setup ## build the image of all programs as an OCI archive with its SBOM, without a container engine (dist/, 15 seconds; ARGS="--name REGISTRY/reprieve:TAG")
-	@$(BIN)/python -m image $(ARGS)
+image: setup ## build the image of all programs as an OCI archive with its SBOM, without a container engine (dist/, 15 seconds; IMAGE=registry.example.com/reprieve:0.1.0 names it)
+	@$(BIN)/python -m image $(if $(IMAGE),--name "$(IMAGE)") $(ARGS)
 
 .PHONY: image-lock
 image-lock: setup ## pin the newest Python and Debian packages of the image (hack/image/locks)
@@ -207,7 +210,7 @@ version: setup ## write a version into each place that says it, and cut the chan
 	@$(BIN)/python -m release version "$(VERSION)"
 
 .PHONY: release
-release: setup ## build all that a release has into dist/, from a clean tree (VERSION=0.2.0 WITHOUT=image,chart)
+release: setup ## build all that a release has into dist/, from a clean tree (VERSION=0.2.0 IMAGE=registry.example.com/reprieve WITHOUT=image,chart)
 	@$(BIN)/python -m release build "$(VERSION)" --without "$(WITHOUT)"
 
 .PHONY: proto

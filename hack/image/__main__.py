@@ -15,6 +15,7 @@ import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
+from distribution.image import parse
 from realcluster.progress import Progress
 
 from . import archive, base, bill, command, debian, python_packages
@@ -37,8 +38,8 @@ def main() -> int:
     """Do what the command line says; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m image", description=__doc__)
     parser.add_argument("--output", type=Path, default=REPOSITORY / "dist", metavar="FOLDER")
-    name = "what containerd calls the image (default: docker.io/library/reprieve:VERSION)"
-    parser.add_argument("--name", help=name)
+    name = "the image's name, as in the manifests (default: reprieve:VERSION)"
+    parser.add_argument("--name", default="reprieve", help=name)
     lock = "pin the newest packages instead: write hack/image/locks"
     parser.add_argument("--lock", action="store_true", help=lock)
     asked = parser.parse_args()
@@ -63,12 +64,12 @@ def pin(progress: Progress) -> None:
     progress.say(f"wrote {debian.LOCKS.relative_to(REPOSITORY)}: review and commit them")
 
 
-def build(output: Path, name: str | None, progress: Progress) -> Path:
+def build(output: Path, name: str, progress: Progress) -> Path:
     """Build the image and its bill of materials into `output`; return the archive."""
     began = time.monotonic()
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     version = str(project["version"])
-    name = name or name_of(version)
+    name = full_name(name, version)
     release = debian.release()
     epoch = source_date_epoch()
     packages = debian.packages(release, progress)
@@ -120,9 +121,16 @@ def build(output: Path, name: str | None, progress: Progress) -> Path:
     return target
 
 
-def name_of(version: str) -> str:
-    """Return what a node makes of the image that the base names, `reprieve:VERSION`."""
-    return f"docker.io/library/reprieve:{version}"
+def full_name(text: str, version: str) -> str:
+    """Return the name under which a node looks for an image: with its registry and its tag."""
+    try:
+        named = parse(text)
+    except ValueError as error:
+        raise ImageError(str(error)) from error
+    first, has_folder, _ = named.name.partition("/")
+    has_registry = has_folder and (first == "localhost" or "." in first or ":" in first)
+    registry = "" if has_registry else "docker.io/" if has_folder else "docker.io/library/"
+    return f"{registry}{named.name}:{named.tag or version}"
 
 
 def source_date_epoch() -> int:

@@ -92,8 +92,14 @@ def test_a_preemption_by_the_scheduler_waits_until_the_training_saved_and_it_res
         first = wait_for("a pod that trains", lambda: trains(installed, namespace), SECONDS)
         kubectl.apply(a_preemptor(namespace))
         wait_for("the preemptor runs", lambda: runs(installed, namespace, "preemptor"), SECONDS)
+        # The operator writes Events beside its work, and on a busy machine later.
+        wait_for(
+            "the Event of the deletion",
+            lambda: "SoftEvictionDeleting" in installed.event_reasons(namespace, first),
+            SECONDS,
+        )
         reasons = installed.event_reasons(namespace, first)
-        assert reasons.index("CheckpointSaved") < reasons.index("SoftEvictionDeleting")
+        assert "CheckpointSaved" in reasons[: reasons.index("SoftEvictionDeleting")], reasons
         kubectl.read("delete", "pod", "preemptor", "-n", namespace, "--grace-period=1")
         second = wait_for(
             "its replacement", lambda: trains(installed, namespace, but=first), SECONDS

@@ -77,6 +77,14 @@ def test_what_the_runbook_looks_for_in_logs_is_what_the_programs_write() -> None
     assert {words for words in sought if words not in written} == set()
 
 
+def test_logs_by_a_selector_are_read_whole() -> None:
+    """With a selector and without `--tail`, kubectl shows ten lines of each pod."""
+    pages = [page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md")]
+    commands = re.findall(r"^ *(kubectl logs .* -l .*)$", "\n".join(pages), re.MULTILINE)
+    assert commands
+    assert [command for command in commands if " --tail=-1 " not in f"{command} "] == []
+
+
 def test_the_dashboards_link_leads_to_the_runbook() -> None:
     assert [link["url"] for link in monitoring.dashboard()["links"]] == [f"{SITE}runbook/"]
     assert all(resolves(link["url"]) for link in monitoring.dashboard()["links"])

@@ -86,6 +86,17 @@ def test_a_version_that_is_none_is_refused(tree: Path) -> None:
         assert "three numbers are needed" in refused.stderr
 
 
+def test_one_image_name_is_for_the_image_the_chart_and_the_manifests(tmp_path: Path) -> None:
+    """As `make release IMAGE=…` calls them: by `make TARGET` inside of a target of the Makefile."""
+    targets = [part.target for part in parts.PARTS if part.target]
+    outer = tmp_path / "Makefile"
+    outer.write_text(f"all:\n\t@cd {ROOT} && make --dry-run {' '.join(targets)}\n")
+    command = ("make", "--file", str(outer), "IMAGE=registry.example.com/reprieve")
+    planned = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    named = [line for line in planned.splitlines() if '"registry.example.com/reprieve"' in line]
+    assert len(named) == len(targets) == 3
+
+
 @pytest.mark.slow
 def test_two_builds_in_two_places_are_byte_equal(tmp_path: Path) -> None:
     sums = []

@@ -66,7 +66,25 @@ def test_the_archive_states_the_name_under_which_a_node_imports_it(tmp_path: Pat
 def test_the_default_name_is_what_a_node_makes_of_the_pods_image() -> None:
     pod = manifests.named("Deployment", "reprieve-webhooks")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    assert build.name_of("0.1.0") == f"docker.io/library/{container['image']}"
+    assert build.full_name("reprieve", "0.1.0") == f"docker.io/library/{container['image']}"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("registry.example.com/team/a:2", "registry.example.com/team/a:2"),
+        ("registry.example.com:5000/a", "registry.example.com:5000/a:0.1.0"),
+        ("localhost/a:2", "localhost/a:2"),
+        ("team/a:2", "docker.io/team/a:2"),
+    ],
+)
+def test_an_image_has_the_name_that_a_node_looks_for(text: str, name: str) -> None:
+    assert build.full_name(text, "0.1.0") == name
+
+
+def test_a_name_that_is_none_is_refused() -> None:
+    with pytest.raises(ImageError, match='"a b" is not the name of an image'):
+        build.full_name("a b", "0.1.0")
 
 
 def test_a_time_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
