@@ -83,6 +83,7 @@ def test_a_preemption_by_the_scheduler_waits_until_the_training_saved_and_it_res
     installed: OwnCluster, tmp_path: Path
 ) -> None:
     kubectl = installed.kubectl
+    be_patient(installed)
     capacity = json.dumps({"status": {"capacity": {CPU: "1"}, "allocatable": {CPU: "1"}}})
     patched = ("--subresource=status", "--type=merge", "-p", capacity)
     kubectl.read("patch", "node", NODES[0], *patched)
@@ -248,6 +249,21 @@ def program_of(pod: Any) -> str:
 
 def statuses(pod: Any) -> list[Any]:
     return list(pod["status"]["containerStatuses"])
+
+
+def be_patient(ours: OwnCluster) -> None:
+    """Let the API server wait for the webhooks until `installed` applies the base again.
+
+    With the base's 3 s, a deletion passes without notice where other tests take all processors.
+    """
+    for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
+        count = len(ours.kubectl.get(kind, "reprieve-webhooks")["webhooks"])
+        operations = [
+            {"op": "replace", "path": f"/webhooks/{index}/timeoutSeconds", "value": 30}
+            for index in range(count)
+        ]
+        patch = ("--type=json", "-p", json.dumps(operations))
+        ours.kubectl.read("patch", kind, "reprieve-webhooks", *patch)
 
 
 def trains(ours: OwnCluster, namespace: str, but: str = "") -> str | None:

@@ -113,7 +113,7 @@ def mark_all(cluster: ClusterHandle, namespace: str, pods: list[Any]) -> None:
 
 def events(cluster: ClusterHandle, namespace: str, name: str = "train") -> list[str]:
     items = cluster.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
-    ours = (item for item in items if item["reportingController"] == CONTROLLER)
+    ours = (item for item in items if item.get("reportingController") == CONTROLLER)
     return [item["reason"] for item in ours if item["regarding"]["name"] == name]
 
 

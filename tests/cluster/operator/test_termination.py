@@ -76,7 +76,7 @@ def notes(cluster: ClusterHandle, namespace: str, reason: str) -> list[str]:
     return [
         item["note"]
         for item in items
-        if (item["reportingController"], item["reason"]) == (CONTROLLER, reason)
+        if (item.get("reportingController"), item["reason"]) == (CONTROLLER, reason)
     ]
 
 

@@ -84,7 +84,7 @@ class Gated:
         return [
             item["reason"]
             for item in items
-            if item["reportingController"] == "reprieve.dev/operator"
+            if item.get("reportingController") == "reprieve.dev/operator"
         ]
 
     def _quota(self) -> str:

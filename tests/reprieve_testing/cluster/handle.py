@@ -416,7 +416,7 @@ class ClusterHandle:
         ours = [
             item
             for item in items
-            if (item["reportingController"], item["regarding"]["name"]) == (CONTROLLER, name)
+            if (item.get("reportingController"), item["regarding"]["name"]) == (CONTROLLER, name)
         ]
         return [item["reason"] for item in sorted(ours, key=lambda item: str(item["eventTime"]))]
 
