@@ -40,6 +40,8 @@ def test_the_example_saves_goes_on_and_its_replacement_resumes(
 def test_of_the_workers_of_a_launcher_one_saves_for_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # `make test WORKERS=3` sets this variable for all programs.
+    monkeypatch.setenv("WORKERS", "2")
     variables = {"CHECKPOINTS": str(tmp_path), "POD_NAME": "pod-1", "STEPS": "100000"}
     for name, value in {**variables, "STEP_SECONDS": "0.01", "SAVE_SECONDS": "0"}.items():
         monkeypatch.setenv(name, value)
