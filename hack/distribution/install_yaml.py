@@ -1,4 +1,4 @@
-"""`install.yaml`: the base as one file, for clusters where nobody has this repository."""
+"""`install.yaml`: the base as one file, for admins without this repository."""
 
 import os
 import shutil

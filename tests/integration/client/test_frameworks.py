@@ -1,6 +1,6 @@
 """The adapters of the client library, each with its real framework, as processes of their own.
 
-The frameworks are large and nobody's dependency: `make test-frameworks` installs them. Elsewhere,
+The frameworks are large and no dependency of ours: `make test-frameworks` installs them. Elsewhere,
 these tests are skipped. `test_agreement.py` shows the agreement without a framework.
 """
 

@@ -189,7 +189,7 @@ function showRows() {
   const more = shown.victim_count - shown.victims.length;
   byId("now-note").textContent = `${now.length} of ${shown.victim_count} victims are shown.` +
     (more > 0 ? ` ${more} with later deadlines are not in this list.` : "");
-  // The rows are new: whoever works by keyboard stays where they were.
+  // The rows are new: a user of the keyboard stays at the same place.
   if (focused) document.querySelector(`[data-uid="${CSS.escape(focused)}"]`)?.focus();
 }
 
