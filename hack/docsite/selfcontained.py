@@ -1,6 +1,7 @@
 """Finds what the pages of a site would load from another host.
 
-A reader's browser asks no server but the site itself; links that a reader follows may lead elsewhere.
+A reader's browser asks no server but that of the site; links that a reader follows may lead
+elsewhere.
 """
 
 import re
