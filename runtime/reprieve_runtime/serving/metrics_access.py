@@ -10,20 +10,19 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
 from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
+from reprieve_runtime.client.token_review import review_token
 from reprieve_runtime.rate_limit import Rate, RateLimits
 from reprieve_runtime.single_flight import RateLimitedError, SingleFlight
-
-T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,22 +77,6 @@ def no_right(path: str, role: str) -> Refusal:
 
 
 NO_RIGHT = no_right(PATH, ROLE)
-
-
-class _User(msgspec.Struct):
-    username: str = ""
-    uid: str = ""
-    groups: Sequence[str] | None = None
-    extra: Mapping[str, Sequence[str]] | None = None
-
-
-class _TokenReviewStatus(msgspec.Struct):
-    authenticated: bool = False
-    user: _User = msgspec.field(default_factory=_User)
-
-
-class _TokenReview(msgspec.Struct):
-    status: _TokenReviewStatus = msgspec.field(default_factory=_TokenReviewStatus)
 
 
 class _AccessReviewStatus(msgspec.Struct):
@@ -159,15 +142,10 @@ class MetricsAccess:
         return refusal
 
     async def _review(self, token: str) -> Refusal | None:
-        body = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenReview",
-            "spec": {"token": token},
-        }
-        authenticated = (await self._create("tokenreviews", body, _TokenReview)).status
-        if not authenticated.authenticated:
+        status = await review_token(self._api, token, timeout_seconds=_TIMEOUT_SECONDS)
+        if not status.authenticated:
             return NOT_VALID
-        user = authenticated.user
+        user = status.user
         spec = {
             "user": user.username,
             "uid": user.uid,
@@ -180,14 +158,14 @@ class MetricsAccess:
             "kind": "SubjectAccessReview",
             "spec": spec,
         }
-        review = await self._create("subjectaccessreviews", body, _AccessReview)
-        return None if review.status.allowed else self._no_right
-
-    async def _create(self, resource: str, body: object, decode_as: type[T]) -> T:
         text = await self._api.request(
-            "POST", object_path(resource), body=body, timeout_seconds=_TIMEOUT_SECONDS
+            "POST",
+            object_path("subjectaccessreviews"),
+            body=body,
+            timeout_seconds=_TIMEOUT_SECONDS,
         )
-        return msgspec.json.decode(text, type=decode_as)
+        review = msgspec.json.decode(text, type=_AccessReview)
+        return None if review.status.allowed else self._no_right
 
     def _log(self, error: Exception) -> None:
         if self._monotonic() - self._logged_at < _LOG_INTERVAL_SECONDS:

@@ -8,14 +8,12 @@ side can use what it receives at the other one.
 import hashlib
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
-
-import msgspec
 
 from reprieve_policy.checkpointing.agent import TOKEN_AUDIENCE
 from reprieve_runtime.client.api import Api
-from reprieve_runtime.client.paths import object_path
+from reprieve_runtime.client.token_review import TokenReviewStatus, review_token
 from reprieve_runtime.single_flight import SingleFlight
 from reprieve_webhooks.lookups.getter import is_valid_name
 from reprieve_webhooks.lookups.limits import DEFAULT_LIMITS
@@ -29,21 +27,6 @@ write names the pod's uid."""
 _POD_NAME = "authentication.kubernetes.io/pod-name"
 _POD_UID = "authentication.kubernetes.io/pod-uid"
 _SERVICE_ACCOUNT = re.compile("system:serviceaccount:([^:]+):[^:]+")
-
-
-class _User(msgspec.Struct):
-    username: str = ""
-    extra: Mapping[str, Sequence[str]] | None = None
-
-
-class _TokenReviewStatus(msgspec.Struct):
-    authenticated: bool = False
-    audiences: Sequence[str] | None = None
-    user: _User = msgspec.field(default_factory=_User)
-
-
-class _TokenReview(msgspec.Struct):
-    status: _TokenReviewStatus = msgspec.field(default_factory=_TokenReviewStatus)
 
 
 class TokenReviewer:
@@ -72,18 +55,13 @@ class TokenReviewer:
         return await self._single_flight.do(digest, partial(self._review, token))
 
     async def _review(self, token: str) -> PodIdentity | Answer:
-        body = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenReview",
-            "spec": {"token": token, "audiences": [TOKEN_AUDIENCE]},
-        }
-        text = await self._api.request(
-            "POST", object_path("tokenreviews"), body=body, timeout_seconds=self._timeout_seconds
+        status = await review_token(
+            self._api, token, timeout_seconds=self._timeout_seconds, audiences=[TOKEN_AUDIENCE]
         )
-        return _pod_of(msgspec.json.decode(text, type=_TokenReview).status)
+        return _pod_of(status)
 
 
-def _pod_of(status: _TokenReviewStatus) -> PodIdentity | Answer:
+def _pod_of(status: TokenReviewStatus) -> PodIdentity | Answer:
     # An API server that does not know audiences lists none: the token is then one for its own API.
     if not status.authenticated or TOKEN_AUDIENCE not in (status.audiences or ()):
         return unauthorized(f"the token is not valid for the audience {TOKEN_AUDIENCE}")
