@@ -1,7 +1,6 @@
 """The client library that answers by annotation, beside an API server that can be away."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,8 @@ from reprieve_client.exchange import Exchange
 from reprieve_client.hints import annotation
 from reprieve_client.hints.annotation import AnnotationHint
 from reprieve_policy.checkpointing.contract import AnswerState
+from reprieve_testing.cluster.handle import wait_for
 from reprieve_testing.servers.pod_api import LOOPBACK, PodApi
-
-SECONDS = 30.0
 
 
 @pytest.fixture
@@ -41,22 +39,15 @@ def hint(api: PodApi, exchange: Exchange, tmp_path: Path) -> Iterator[Annotation
     opened.close()
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "did not come about in time"
-        time.sleep(0.01)
-
-
 @pytest.mark.usefixtures("hint")
 def test_the_answer_is_an_annotation_of_the_own_pod(
     api: PodApi, exchange: Exchange, tmp_path: Path
 ) -> None:
     (tmp_path / "request").write_text('{"id":"uid-1","attempt":1}')
-    wait_for(lambda: api.answers)
+    wait_for("an answer", lambda: api.answers)
     (tmp_path / "token").write_text("renewed")
     exchange.report("saved", step=7)
-    wait_for(lambda: len(api.answers) == 2)
+    wait_for("two answers", lambda: len(api.answers) == 2)
     assert [answer.state for answer in api.answers] == [AnswerState.ACCEPTED, AnswerState.SAVED]
     assert {answer.eviction_id for answer in api.answers} == {"uid-1"}
     assert [path for path, *_ in api.patches] == ["/api/v1/namespaces/team/pods/pod-1"] * 2
@@ -75,10 +66,10 @@ def test_an_answer_that_is_refused_is_sent_again_and_delays_no_step(
     monkeypatch.setattr(annotation, "RETRY_SECONDS", 0.01)
     api.status = 403
     (tmp_path / "request").write_text('{"id":"uid-1"}')
-    wait_for(lambda: api.requests)
+    wait_for("a request to the API", lambda: api.requests)
     exchange.report("saved", step=7)
     api.status = 200
-    wait_for(lambda: api.answers)
+    wait_for("an answer", lambda: api.answers)
     hint.close()
     assert api.answers[-1].state is AnswerState.SAVED
     assert 'answer not sent yet: 403 Forbidden: {"message":"not for you"}' in caplog.text
@@ -88,7 +79,7 @@ def test_the_last_answer_is_sent_as_the_program_ends(
     api: PodApi, exchange: Exchange, hint: AnnotationHint, tmp_path: Path
 ) -> None:
     (tmp_path / "request").write_text('{"id":"uid-1"}')
-    wait_for(lambda: exchange.pending)
+    wait_for("a request", lambda: exchange.pending)
     exchange.report("saved", step=7)
     hint.close()
     assert api.answers[-1].state is AnswerState.SAVED

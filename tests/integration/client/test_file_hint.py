@@ -4,8 +4,7 @@ import json
 import os
 import signal
 import stat
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from reprieve_agent.http_message import HttpRequest
 from reprieve_agent.request_files import RequestFiles
 from reprieve_client.exchange import Exchange
 from reprieve_client.hints.file import FileHint, SignalHint
+from reprieve_testing.cluster.handle import wait_for
 
 SECONDS = 30.0
 
@@ -58,11 +58,12 @@ def hint(exchange: Exchange, request_file: Path) -> Iterator[FileHint]:
     opened.close()
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "did not come about in time"
-        time.sleep(0.01)
+def exchange_after_a_restart(request_file: Path) -> Exchange:
+    exchange = Exchange()
+    hint = FileHint(exchange, request_file)
+    hint.open()
+    hint.close()
+    return exchange
 
 
 @pytest.mark.usefixtures("hint")
@@ -70,7 +71,7 @@ def test_a_request_is_acknowledged_while_a_step_is_under_way(
     agent: Agent, exchange: Exchange
 ) -> None:
     agent.call("POST")
-    wait_for(lambda: agent.call("GET") == {"state": "accepted", "id": "uid-1"})
+    wait_for("the answer", lambda: agent.call("GET") == {"state": "accepted", "id": "uid-1"})
     exchange.report("saved", step=3, path="/checkpoints/step-3")
     saved = {"state": "saved", "id": "uid-1", "step": 3, "path": "/checkpoints/step-3"}
     assert agent.call("GET") == saved
@@ -80,24 +81,21 @@ def test_a_request_is_acknowledged_while_a_step_is_under_way(
 @pytest.mark.usefixtures("hint")
 def test_a_request_that_is_taken_back_needs_no_save(agent: Agent, exchange: Exchange) -> None:
     agent.call("POST")
-    wait_for(lambda: exchange.pending)
+    wait_for("a request", lambda: exchange.pending)
     agent.call("DELETE")
-    wait_for(lambda: exchange.pending is None)
+    wait_for("no request", lambda: exchange.pending is None)
     agent.call("POST", "uid-2")
-    wait_for(lambda: agent.call("GET") == {"state": "accepted", "id": "uid-2"})
+    wait_for("the answer", lambda: agent.call("GET") == {"state": "accepted", "id": "uid-2"})
 
 
 def test_a_restarted_container_saves_nothing_anew_for_a_request_that_it_has_answered(
     agent: Agent, exchange: Exchange, hint: FileHint, request_file: Path
 ) -> None:
     agent.call("POST")
-    wait_for(lambda: exchange.pending)
+    wait_for("a request", lambda: exchange.pending)
     exchange.report("saved", step=3)
     hint.close()
-    restarted = Exchange()
-    second = FileHint(restarted, request_file)
-    second.open()
-    second.close()
+    restarted = exchange_after_a_restart(request_file)
     assert restarted.pending is None
     assert restarted.answer == {"state": "saved", "id": "uid-1", "step": 3}
 
@@ -106,13 +104,10 @@ def test_a_container_that_is_restarted_during_a_save_saves_again(
     agent: Agent, exchange: Exchange, hint: FileHint, request_file: Path
 ) -> None:
     agent.call("POST")
-    wait_for(lambda: exchange.pending)
+    wait_for("a request", lambda: exchange.pending)
     exchange.report("saving", step=3)
     hint.close()
-    restarted = Exchange()
-    second = FileHint(restarted, request_file)
-    second.open()
-    second.close()
+    restarted = exchange_after_a_restart(request_file)
     assert restarted.pending is not None
     assert agent.call("GET") == {"state": "accepted", "id": "uid-1"}
 
@@ -129,7 +124,7 @@ def test_an_agent_of_another_user_can_read_the_answer(
     before = os.umask(0o077)
     try:
         agent.call("POST")
-        wait_for(lambda: exchange.pending)
+        wait_for("a request", lambda: exchange.pending)
     finally:
         os.umask(before)
     hint.close()
@@ -168,6 +163,6 @@ def test_a_signal_is_handled_while_the_session_is_open_and_the_file_says_the_res
     hint.open()
     agent.call("POST")
     os.kill(os.getpid(), signal.SIGUSR1)  # without a handler, this would end the test
-    wait_for(lambda: exchange.pending)
+    wait_for("a request", lambda: exchange.pending)
     hint.close()
     assert signal.getsignal(signal.SIGUSR1) is before
