@@ -17,7 +17,7 @@ from reprieve_runtime import logs
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.serving.file_limit import raise_file_limit
 from reprieve_runtime.serving.metrics_access import MetricsAccess
-from reprieve_runtime.serving.metrics_port import Handler, Protection, serve_metrics
+from reprieve_runtime.serving.metrics_port import Handler, MetricsProtection, serve_metrics
 from reprieve_runtime.settings import exit_with_errors
 
 from . import settings as options
@@ -78,7 +78,7 @@ async def run(settings: OperatorSettings) -> None:
             port=settings.metrics_port,
             protection=None
             if settings.metrics_authentication == "none"
-            else Protection(serving.listener, MetricsAccess(api)),
+            else MetricsProtection(serving.listener, MetricsAccess(api)),
             handlers={} if history is None else _ui_handlers(api, settings, leader, history, clock),
         ),
     )

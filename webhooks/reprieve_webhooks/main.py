@@ -27,7 +27,7 @@ from reprieve_runtime.client.watch_metrics import WatchedCollection
 from reprieve_runtime.serving.file_limit import raise_file_limit
 from reprieve_runtime.serving.memory import return_freed_buffers
 from reprieve_runtime.serving.metrics_access import MetricsAccess
-from reprieve_runtime.serving.metrics_port import Protection, serve_metrics
+from reprieve_runtime.serving.metrics_port import MetricsProtection, serve_metrics
 from reprieve_runtime.settings import exit_with_errors, load, port_errors
 
 from . import listener
@@ -205,7 +205,7 @@ async def _serve(settings: Settings, names: ServingNames) -> None:
             port=settings.metrics_port,
             protection=None
             if settings.metrics_authentication == "none"
-            else Protection(program.serving.listener, MetricsAccess(api)),
+            else MetricsProtection(program.serving.listener, MetricsAccess(api)),
         )
         async with asyncio.TaskGroup() as tasks:
             background = (

@@ -29,7 +29,7 @@ from realcluster.state import Cluster
 from . import image, kernel, runc, service_address
 from .config import CONTAINERD_SOCKET, Node, bridge_name, choose_subnet, parse_routes
 
-READY_SECONDS = 90.0  # 3 are usual; a busy machine with two cores has needed more
+READY_SECONDS = 180.0  # 3 are usual; a busy machine with two cores has needed more
 # `--kill-child`: the recorded process is `unshare`, outside; its end ends the first process inside.
 UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 PROBE = "reprieve-probe"

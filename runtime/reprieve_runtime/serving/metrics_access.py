@@ -18,8 +18,8 @@ from typing import NamedTuple
 import msgspec
 
 from reprieve_runtime.bounded_dict import BoundedDict
+from reprieve_runtime.client.access_review import has_right
 from reprieve_runtime.client.api import Api, ApiError
-from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.token_review import review_token
 from reprieve_runtime.rate_limit import Rate, RateLimits
 from reprieve_runtime.single_flight import RateLimitedError, SingleFlight
@@ -51,40 +51,32 @@ _BEARER = re.compile(r"Bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
 _LOG_INTERVAL_SECONDS = 60.0
 
 
-class Refusal(NamedTuple):
+class AccessRefusal(NamedTuple):
     """Why a client may not read the metrics."""
 
     status: HTTPStatus
     message: str
 
 
-NO_TOKEN = Refusal(
+NO_TOKEN = AccessRefusal(
     HTTPStatus.UNAUTHORIZED, "a token of the cluster is required: Authorization: Bearer TOKEN"
 )
-NOT_VALID = Refusal(HTTPStatus.UNAUTHORIZED, "the API server does not accept the token")
-TOO_MANY = Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many new tokens; try again in a second")
-NOT_KNOWN = Refusal(
+NOT_VALID = AccessRefusal(HTTPStatus.UNAUTHORIZED, "the API server does not accept the token")
+TOO_MANY = AccessRefusal(HTTPStatus.TOO_MANY_REQUESTS, "too many new tokens; try again in a second")
+NOT_KNOWN = AccessRefusal(
     HTTPStatus.SERVICE_UNAVAILABLE, "the API server did not say whether the token may be accepted"
 )
 
 
-def no_right(path: str, role: str) -> Refusal:
+def no_right(path: str, role: str) -> AccessRefusal:
     """Return the refusal of a user that lacks the right to `path`, which `role` grants."""
-    return Refusal(
+    return AccessRefusal(
         HTTPStatus.FORBIDDEN,
         f"the token's user may not get the non-resource URL {path}: bind the ClusterRole {role}",
     )
 
 
 NO_RIGHT = no_right(PATH, ROLE)
-
-
-class _AccessReviewStatus(msgspec.Struct):
-    allowed: bool = False
-
-
-class _AccessReview(msgspec.Struct):
-    status: _AccessReviewStatus = msgspec.field(default_factory=_AccessReviewStatus)
 
 
 class MetricsAccess:
@@ -103,12 +95,14 @@ class MetricsAccess:
         self._no_right = no_right(path, role)
         self._accepted_at: BoundedDict[bytes, float] = BoundedDict(_MAX_KNOWN_TOKENS)
         self._new, self._known = (
-            SingleFlight[bytes, Refusal | None](REFUSED_SECONDS, limits=limits, monotonic=monotonic)
+            SingleFlight[bytes, AccessRefusal | None](
+                REFUSED_SECONDS, limits=limits, monotonic=monotonic
+            )
             for limits in (_NEW_TOKENS, _KNOWN_TOKENS)
         )
         self._logged_at = -math.inf
 
-    async def refusal(self, authorization: str, peer: str) -> Refusal | None:
+    async def refusal(self, authorization: str, peer: str) -> AccessRefusal | None:
         """Return why a request with this header, from this address, is refused; `None`: it is not.
 
         A header without a token, or with what cannot be one, costs no call.
@@ -125,7 +119,7 @@ class MetricsAccess:
 
     async def _reviewed(
         self, token: str, digest: bytes, peer: str, *, is_known: bool
-    ) -> Refusal | None:
+    ) -> AccessRefusal | None:
         started_at = self._monotonic()
         calls = self._known if is_known else self._new
         try:
@@ -141,31 +135,17 @@ class MetricsAccess:
             self._accepted_at.pop(digest, None)
         return refusal
 
-    async def _review(self, token: str) -> Refusal | None:
+    async def _review(self, token: str) -> AccessRefusal | None:
         status = await review_token(self._api, token, timeout_seconds=_TIMEOUT_SECONDS)
         if not status.authenticated:
             return NOT_VALID
-        user = status.user
-        spec = {
-            "user": user.username,
-            "uid": user.uid,
-            "groups": user.groups or (),
-            "extra": user.extra or {},
-            "nonResourceAttributes": {"path": self._path, "verb": "get"},
-        }
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": spec,
-        }
-        text = await self._api.request(
-            "POST",
-            object_path("subjectaccessreviews"),
-            body=body,
+        is_allowed = await has_right(
+            self._api,
+            status.user,
             timeout_seconds=_TIMEOUT_SECONDS,
+            non_resource={"path": self._path, "verb": "get"},
         )
-        review = msgspec.json.decode(text, type=_AccessReview)
-        return None if review.status.allowed else self._no_right
+        return None if is_allowed else self._no_right
 
     def _log(self, error: Exception) -> None:
         if self._monotonic() - self._logged_at < _LOG_INTERVAL_SECONDS:

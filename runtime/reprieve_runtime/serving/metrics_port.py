@@ -31,7 +31,7 @@ AUTHENTICATION_HELP = (
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class Protection(NamedTuple):
+class MetricsProtection(NamedTuple):
     """HTTPS, without which another client could read the token on the network; and the check."""
 
     context: ssl.SSLContext
@@ -43,7 +43,7 @@ async def serve_metrics(
     *,
     address: str,
     port: int,
-    protection: Protection | None,
+    protection: MetricsProtection | None,
     handlers: Mapping[str, Handler] = MappingProxyType({}),
 ) -> OpenPort:
     """Open the port, to any client where there is no protection; `OSError` where it is taken.

@@ -20,7 +20,7 @@ from reprieve_runtime.serving.metrics_access import (
     TOO_MANY,
     MetricsAccess,
 )
-from reprieve_runtime.serving.metrics_port import Protection, serve_metrics
+from reprieve_runtime.serving.metrics_port import MetricsProtection, serve_metrics
 from reprieve_testing.objects.builders import NOW
 from reprieve_testing.servers.stub_api import (
     ACCESS_REVIEWS,
@@ -84,7 +84,7 @@ async def test_a_token_with_the_right_is_accepted_and_both_reviews_name_what_the
     ],
 )
 async def test_a_token_that_is_not_valid_gets_401_and_one_without_the_right_403(
-    checked: Checked, header: str, refusal: metrics_access.Refusal
+    checked: Checked, header: str, refusal: metrics_access.AccessRefusal
 ) -> None:
     assert await checked.access.refusal(header, PEER) == refusal
     assert refusal.status == (403 if refusal is NO_RIGHT else 401)
@@ -153,7 +153,7 @@ async def test_the_port_speaks_https_and_answers_each_refusal_with_its_status(
     serving, registry = ServingContext(), CollectorRegistry()
     load_self_signed(serving, issue.ServingNames(("localhost",)), NOW)
     Gauge("shown", "A value", registry=registry).set(7)
-    protection = Protection(serving.listener, checked.access)
+    protection = MetricsProtection(serving.listener, checked.access)
     port = await serve_metrics(registry, address="127.0.0.1", port=0, protection=protection)
     connector = aiohttp.TCPConnector(ssl=any_certificate())
     url = f"https://127.0.0.1:{port.port}"

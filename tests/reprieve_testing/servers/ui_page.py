@@ -24,7 +24,7 @@ from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_policy.kube.values.timestamp import render
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Phase
 from reprieve_runtime.serving.metrics_access import MetricsAccess
-from reprieve_runtime.serving.metrics_port import Protection, serve_metrics
+from reprieve_runtime.serving.metrics_port import MetricsProtection, serve_metrics
 from reprieve_testing.objects.builders import an_eviction
 from reprieve_testing.servers.stub_api import API_SERVER, StubApi, StubToken, stub_api
 
@@ -98,7 +98,7 @@ async def ui_page(directory: Path, now: Callable[[], datetime]) -> AsyncIterator
             CollectorRegistry(),
             address="127.0.0.1",
             port=0,
-            protection=Protection(serving.listener, MetricsAccess(api)),
+            protection=MetricsProtection(serving.listener, MetricsAccess(api)),
             handlers=pages.handlers(
                 MetricsAccess(api, path=pages.PATH, role=pages.ROLE), page.document
             ),

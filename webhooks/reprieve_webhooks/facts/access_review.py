@@ -14,8 +14,8 @@ import msgspec
 
 from reprieve_policy.facts import Permission
 from reprieve_policy.keys import PREFIX
+from reprieve_runtime.client.access_review import has_right
 from reprieve_runtime.client.api import Api
-from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.single_flight import RateLimitedError, SingleFlight
 from reprieve_webhooks.admission.review import UserInfo
 from reprieve_webhooks.lookups.limits import DEFAULT_LIMITS
@@ -25,14 +25,6 @@ TTL_SECONDS = 10.0
 _MAX_USER_BYTES: Final = 64 * 1024
 """A user with more groups than fit has no permission: the size of the call is limited."""
 _GROUP = PREFIX.rstrip("/")
-
-
-class _AccessReviewStatus(msgspec.Struct):
-    allowed: bool = False
-
-
-class _AccessReview(msgspec.Struct):
-    status: _AccessReviewStatus
 
 
 class AccessReviewer:
@@ -71,19 +63,6 @@ class AccessReviewer:
 
     async def _create_review(self, user: UserInfo, permission: Permission) -> bool:
         attributes = {"group": _GROUP, "resource": permission.resource, "verb": permission.verb}
-        spec = {
-            "user": user.username,
-            "uid": user.uid,
-            "groups": user.groups or (),
-            "extra": user.extra or {},
-        }
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {**spec, "resourceAttributes": attributes},
-        }
-        path = object_path("subjectaccessreviews")
-        text = await self._api.request(
-            "POST", path, body=body, timeout_seconds=self._timeout_seconds
+        return await has_right(
+            self._api, user, timeout_seconds=self._timeout_seconds, resource=attributes
         )
-        return msgspec.json.decode(text, type=_AccessReview).status.allowed

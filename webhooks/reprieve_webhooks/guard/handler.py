@@ -278,13 +278,16 @@ class Guard:
     def _try_not_found(
         self, context: ReviewContext, decision: GuardDecision, preemptor: NominatedPod
     ) -> bool:
-        """Record a 404 answer; `False` if the preemptor got too many of them."""
-        by, node = preemptor.preemptor_key, context.victim.node
+        """Record a 404 answer; `False` if the preemptor got too many, and is to wait now."""
+        history = self._refusal_history
+        by, node, uid = preemptor.preemptor_key, context.victim.node, context.victim.uid
         # A preemptor that turns to another node each time asks for no victim twice.
-        key = by if decision.has_victims_elsewhere else context.victim.uid
-        if self._refusal_history.retries_despite_not_found(key, node, by):
+        key = by if decision.has_victims_elsewhere else uid
+        if history.retries_despite_not_found(key, node, by) and (
+            decision.has_victims_elsewhere or history.is_last_of_attempt(uid, by)
+        ):
             return False
-        self._refusal_history.record_not_found(key, node, by=by)
+        history.record_not_found(key, node, by=by)
         return True
 
     def _retry_after(

@@ -7,7 +7,7 @@ any time, and each replica knows only the refusals of its own.
 import itertools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reprieve_policy.preemption import guard
 from reprieve_runtime.bounded_dict import BoundedDict
@@ -23,6 +23,8 @@ _MIN_IMMEDIATE_RETRIES = 5
 scheduler tries in turn."""
 _MAX_NOT_FOUND_IN_A_ROW = 5
 """404 answers for one victim that follow each other faster than one in `MIN_RETRY_SECONDS`."""
+_MAX_PREEMPTORS = 5000
+"""Preemptors; beyond that, the oldest are forgotten."""
 _MAX_SET_DELETIONS = 16
 """Victims of one preemptor that are waited for: after each deletion, the preemptor retries all that
 are left. More retries than these may come from other pods that end."""
@@ -39,6 +41,25 @@ class _Refusal:
     """404 answers to it; one is forgotten in `MIN_RETRY_SECONDS` for each of its victims."""
 
 
+@dataclass(slots=True)
+class _Attempts:
+    """Which victims a preemptor's scheduler asked for, attempt by attempt."""
+
+    before: frozenset[str] = frozenset()
+    """All of the last attempt."""
+    current: set[str] = field(default_factory=set)
+
+    def add(self, uid: str) -> None:
+        if uid in self.current:
+            self.before, self.current = frozenset(self.current), set()
+        self.current.add(uid)
+
+    def is_last(self, uid: str) -> bool:
+        if uid in self.current:
+            return self.current == {uid}
+        return self.before <= self.current | {uid}
+
+
 class RefusalHistory:
     """The pods whose deletion by a scheduler was refused recently, by uid.
 
@@ -53,6 +74,7 @@ class RefusalHistory:
         """Refusals of a scheduler's deletion, the latest last."""
         self._marked_since: BoundedDict[str, float] = BoundedDict(_MAX_PODS)
         """Since when each pod carries a mark that no operator handles."""
+        self._attempts: BoundedDict[str, _Attempts] = BoundedDict(_MAX_PREEMPTORS)
 
     def unprocessed_mark_seconds(self, uid: str) -> float:
         """Return for how long this pod has carried a mark that no operator handles."""
@@ -105,6 +127,18 @@ class RefusalHistory:
             _MAX_NOT_FOUND_IN_A_ROW, min(_MAX_SET_DELETIONS, victims) + 1
         )
 
+    def is_last_of_attempt(self, uid: str, by: str) -> bool:
+        """True where the preemptor's scheduler has asked for all its other victims already.
+
+        kube-scheduler asks for all victims but one, waits for these answers, and asks for the last
+        one. Only while it waits for the last answer does it notice that the victims are gone
+        (`executor.go`, `isRunningPreemption`). If another answer told it to wait, and all victims
+        ended meanwhile, nothing would wake the preemptor until any other pod ends, or for the five
+        minutes after which the scheduler tries every pod again.
+        """
+        attempts = self._attempts.get(by)
+        return attempts is None or attempts.is_last(uid)
+
     def observe_mark(self, uid: str, *, has_pending_mark: bool) -> None:
         """Record whether a refused pod carries a mark that no operator handles."""
         since = self._marked_since.pop(uid, None)
@@ -114,6 +148,7 @@ class RefusalHistory:
     def record_refusal(self, uid: str, node: str, *, by: str, was_timed: bool) -> None:
         """Record that the deletion of a pod was refused; `was_timed`: with `retryAfterSeconds`."""
         not_found = self._not_found_answers(uid, node, by)
+        self._record_attempt(uid, by)
         before = self._refusals.pop(uid, None)
         is_retry = before is not None and before.preemptor == by and self._is_immediate(before)
         immediate = 0 if was_timed else 1 + (before.immediate_retries if before and is_retry else 0)
@@ -125,6 +160,7 @@ class RefusalHistory:
         The scheduler retries whenever a pod ends anywhere.
         """
         not_found = self._not_found_answers(uid, node, by)
+        self._record_attempt(uid, by)
         self._refusals.pop(uid, None)
         self._refusals[uid] = _Refusal(node, self._monotonic(), by, 0, not_found + 1)
 
@@ -132,6 +168,12 @@ class RefusalHistory:
         """Forget a pod whose deletion was allowed."""
         self._refusals.pop(uid, None)
         self._marked_since.pop(uid, None)
+
+    def _record_attempt(self, uid: str, by: str) -> None:
+        if by:
+            attempts = self._attempts.pop(by, None) or _Attempts()
+            attempts.add(uid)
+            self._attempts[by] = attempts
 
     def _not_found_answers(self, uid: str, node: str, by: str) -> float:
         """Return how many of the 404 answers for this pod to this preemptor still count."""

@@ -482,6 +482,18 @@ async def test_a_gang_that_is_retried_often_is_no_longer_answered_with_404(
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 404
 
 
+async def test_of_two_victims_only_the_last_one_has_its_preemptor_wait(here: GuardFixture) -> None:
+    """Without this, both could end while the scheduler waits, and nothing would wake it."""
+    here.guard._refusal_history._monotonic = lambda: here.clock_seconds
+    await here.delete_and_nominate(a_victim())
+    codes = []
+    for _ in range(7):
+        here.clock_seconds += 0.5
+        pair = (a_victim(labels=MARKED), another_victim("other", labels=MARKED))
+        codes.append([code_of(await here.delete(pod)) for pod in pair])
+    assert codes == [[404, 404]] * 4 + [[404, 404]] + [[404, 429]] * 2
+
+
 GOING = a_scheduled_pod(
     "going", "node-2", release=Release(expected_at=cluster_views.NOW, notified=True)
 )

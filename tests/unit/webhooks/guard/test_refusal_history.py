@@ -106,7 +106,9 @@ def calls_a_second(victims: int, replicas: int) -> float:
         for number in range(victims):
             memory, uid = memories[(number + attempt) % replicas], f"victim-{number}"
             calls += 1
-            if memory.retries_despite_not_found(uid, "one", "p"):
+            if memory.retries_despite_not_found(uid, "one", "p") and memory.is_last_of_attempt(
+                uid, "p"
+            ):
                 fellows = memory.count_recent_victims("one", uid, "p")
                 waits[number] = guard.retry_interval_seconds(fellows)
                 memory.record_refusal(uid, "one", by="p", was_timed=True)
@@ -132,6 +134,38 @@ def test_a_preemptor_that_never_stops_asking_causes_at_most_one_call_a_second(
     victims: int, replicas: int
 ) -> None:
     assert calls_a_second(victims, replicas) <= 0.6 * replicas
+
+
+def asked(clock: Clock, uids: str, by: str = "p") -> str:
+    """Ask for these victims one after another; return those that came last in an attempt."""
+    last = ""
+    for uid in uids:
+        last += uid if clock.memory.is_last_of_attempt(uid, by) else ""
+        clock.memory.record_not_found(uid, "one", by=by)
+    return last
+
+
+def test_only_the_last_victim_of_an_attempt_may_have_its_preemptor_wait(clock: Clock) -> None:
+    """While another one does, the scheduler does not notice that all victims end."""
+    asked(clock, "abc")
+    assert asked(clock, "abc") == "c"
+    assert asked(clock, "cba") == "a"
+    assert asked(clock, "bac") == "c"
+
+
+def test_victims_that_are_gone_are_waited_for_in_one_more_attempt_only(clock: Clock) -> None:
+    asked(clock, "abc")
+    assert asked(clock, "bc") == ""
+    assert asked(clock, "bc") == "c"
+    assert asked(clock, "c") == ""
+    assert asked(clock, "cc") == "cc"
+
+
+def test_a_preemptor_with_one_victim_and_an_unknown_one_may_have_to_wait(clock: Clock) -> None:
+    assert asked(clock, "aaa") == "aaa"
+    asked(clock, "bc", by="q")
+    assert clock.memory.is_last_of_attempt("a", "p")
+    assert clock.memory.is_last_of_attempt("b", "")
 
 
 GANG = "abcdefgh"
