@@ -284,7 +284,7 @@ class Guard:
         # A preemptor that turns to another node each time asks for no victim twice.
         key = by if decision.has_victims_elsewhere else uid
         if history.retries_despite_not_found(key, node, by) and (
-            decision.has_victims_elsewhere or history.is_last_of_attempt(uid, by)
+            decision.has_victims_elsewhere or history.may_wait(uid, by)
         ):
             return False
         history.record_not_found(key, node, by=by)

@@ -6,7 +6,7 @@ any time, and each replica knows only the refusals of its own.
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from reprieve_policy.preemption import guard
@@ -25,6 +25,9 @@ _MAX_NOT_FOUND_IN_A_ROW = 5
 """404 answers for one victim that follow each other faster than one in `MIN_RETRY_SECONDS`."""
 _MAX_PREEMPTORS = 5000
 """Preemptors; beyond that, the oldest are forgotten."""
+_MAX_ATTEMPTS_IN_A_ROW = 8
+"""Attempts of a preemptor that follow each other without a pause: so many show that pods end all
+the time."""
 _MAX_SET_DELETIONS = 16
 """Victims of one preemptor that are waited for: after each deletion, the preemptor retries all that
 are left. More retries than these may come from other pods that end."""
@@ -42,22 +45,23 @@ class _Refusal:
 
 
 @dataclass(slots=True)
-class _Attempts:
-    """Which victims a preemptor's scheduler asked for, attempt by attempt."""
+class _Requests:
+    """The requests of one preemptor's scheduler that follow each other without a pause."""
 
-    before: frozenset[str] = frozenset()
-    """All of the last attempt."""
-    current: set[str] = field(default_factory=set)
+    at: float
+    """When the last one came."""
+    uids: set[str] = field(default_factory=set)
+    count: int = 0
+    last_uid: str = ""
+    waited_for: str = ""
+    """The victim at which the scheduler was told to wait: it asks for that one again, and its next
+    attempt begins."""
 
     def add(self, uid: str) -> None:
-        if uid in self.current:
-            self.before, self.current = frozenset(self.current), set()
-        self.current.add(uid)
-
-    def is_last(self, uid: str) -> bool:
-        if uid in self.current:
-            return self.current == {uid}
-        return self.before <= self.current | {uid}
+        # The API server may ask twice about one request, if the pod has just changed.
+        self.count += uid != self.last_uid
+        self.last_uid = uid
+        self.uids.add(uid)
 
 
 class RefusalHistory:
@@ -74,7 +78,7 @@ class RefusalHistory:
         """Refusals of a scheduler's deletion, the latest last."""
         self._marked_since: BoundedDict[str, float] = BoundedDict(_MAX_PODS)
         """Since when each pod carries a mark that no operator handles."""
-        self._attempts: BoundedDict[str, _Attempts] = BoundedDict(_MAX_PREEMPTORS)
+        self._requests: BoundedDict[str, _Requests] = BoundedDict(_MAX_PREEMPTORS)
 
     def unprocessed_mark_seconds(self, uid: str) -> float:
         """Return for how long this pod has carried a mark that no operator handles."""
@@ -99,17 +103,12 @@ class RefusalHistory:
 
         This pod counts as well.
         """
-        since = self._monotonic() - _RECENT_SECONDS
-        # The latest refusal is last.
-        recent = itertools.takewhile(
-            lambda entry: entry[1].refused_at > since, reversed(self._refusals.items())
-        )
         return len(
             {
                 uid,
                 *(
                     other
-                    for other, refusal in recent
+                    for other, refusal in self._recent()
                     if refusal.node == node or (by and refusal.preemptor == by)
                 ),
             }
@@ -127,17 +126,28 @@ class RefusalHistory:
             _MAX_NOT_FOUND_IN_A_ROW, min(_MAX_SET_DELETIONS, victims) + 1
         )
 
-    def is_last_of_attempt(self, uid: str, by: str) -> bool:
-        """True where the preemptor's scheduler has asked for all its other victims already.
+    def may_wait(self, uid: str, by: str) -> bool:
+        """True where the preemptor's scheduler may be told to wait before it asks for this victim.
 
         kube-scheduler asks for all victims but one, waits for these answers, and asks for the last
-        one. Only while it waits for the last answer does it notice that the victims are gone
-        (`executor.go`, `isRunningPreemption`). If another answer told it to wait, and all victims
-        ended meanwhile, nothing would wake the preemptor until any other pod ends, or for the five
-        minutes after which the scheduler tries every pod again.
+        one. Only while it waits for the last answer does it notice that victims end (`executor.go`,
+        `isRunningPreemption`). If another answer told it to wait, and all victims ended meanwhile,
+        nothing would wake the preemptor until any other pod ends, or for the five minutes after
+        which the scheduler tries every pod again.
+
+        So it may wait at the last victim of its first attempt after a pause: later, it is not known
+        where an attempt begins. It may also wait where pods end all the time.
         """
-        attempts = self._attempts.get(by)
-        return attempts is None or attempts.is_last(uid)
+        victims = self._victims_of(by) | {uid}
+        requests = self._requests_under_way(by)
+        if (
+            len(victims) == 1
+            or uid == requests.waited_for
+            or requests.count >= _MAX_ATTEMPTS_IN_A_ROW * len(victims)
+        ):
+            return True
+        is_first_attempt = requests.count == len(requests.uids) == len(victims) - 1
+        return is_first_attempt and uid not in requests.uids
 
     def observe_mark(self, uid: str, *, has_pending_mark: bool) -> None:
         """Record whether a refused pod carries a mark that no operator handles."""
@@ -148,7 +158,7 @@ class RefusalHistory:
     def record_refusal(self, uid: str, node: str, *, by: str, was_timed: bool) -> None:
         """Record that the deletion of a pod was refused; `was_timed`: with `retryAfterSeconds`."""
         not_found = self._not_found_answers(uid, node, by)
-        self._record_attempt(uid, by)
+        self._record_request(uid, by, waits=was_timed)
         before = self._refusals.pop(uid, None)
         is_retry = before is not None and before.preemptor == by and self._is_immediate(before)
         immediate = 0 if was_timed else 1 + (before.immediate_retries if before and is_retry else 0)
@@ -160,7 +170,7 @@ class RefusalHistory:
         The scheduler retries whenever a pod ends anywhere.
         """
         not_found = self._not_found_answers(uid, node, by)
-        self._record_attempt(uid, by)
+        self._record_request(uid, by)
         self._refusals.pop(uid, None)
         self._refusals[uid] = _Refusal(node, self._monotonic(), by, 0, not_found + 1)
 
@@ -169,11 +179,34 @@ class RefusalHistory:
         self._refusals.pop(uid, None)
         self._marked_since.pop(uid, None)
 
-    def _record_attempt(self, uid: str, by: str) -> None:
-        if by:
-            attempts = self._attempts.pop(by, None) or _Attempts()
-            attempts.add(uid)
-            self._attempts[by] = attempts
+    def _recent(self) -> Iterator[tuple[str, _Refusal]]:
+        since = self._monotonic() - _RECENT_SECONDS
+        # The latest refusal is last.
+        return itertools.takewhile(
+            lambda entry: entry[1].refused_at > since, reversed(self._refusals.items())
+        )
+
+    def _victims_of(self, by: str) -> set[str]:
+        return {uid for uid, refusal in self._recent() if refusal.preemptor == by}
+
+    def _requests_under_way(self, by: str) -> _Requests:
+        now = self._monotonic()
+        known = self._requests.get(by)
+        if known is None or (now - known.at >= _IMMEDIATE_SECONDS and not known.waited_for):
+            return _Requests(now)
+        return known
+
+    def _record_request(self, uid: str, by: str, *, waits: bool = False) -> None:
+        if not by:
+            return
+        requests = self._requests_under_way(by)
+        if requests.waited_for:
+            requests = _Requests(self._monotonic())
+        else:
+            requests.add(uid)
+            requests.at = self._monotonic()
+        requests.waited_for = uid if waits else ""
+        self._requests[by] = requests
 
     def _not_found_answers(self, uid: str, node: str, by: str) -> float:
         """Return how many of the 404 answers for this pod to this preemptor still count."""

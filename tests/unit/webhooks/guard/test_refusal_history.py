@@ -106,9 +106,7 @@ def calls_a_second(victims: int, replicas: int) -> float:
         for number in range(victims):
             memory, uid = memories[(number + attempt) % replicas], f"victim-{number}"
             calls += 1
-            if memory.retries_despite_not_found(uid, "one", "p") and memory.is_last_of_attempt(
-                uid, "p"
-            ):
+            if memory.retries_despite_not_found(uid, "one", "p") and memory.may_wait(uid, "p"):
                 fellows = memory.count_recent_victims("one", uid, "p")
                 waits[number] = guard.retry_interval_seconds(fellows)
                 memory.record_refusal(uid, "one", by="p", was_timed=True)
@@ -136,36 +134,64 @@ def test_a_preemptor_that_never_stops_asking_causes_at_most_one_call_a_second(
     assert calls_a_second(victims, replicas) <= 0.6 * replicas
 
 
-def asked(clock: Clock, uids: str, by: str = "p") -> str:
-    """Ask for these victims one after another; return those that came last in an attempt."""
-    last = ""
+def asked(clock: Clock, uids: str, by: str = "p", *, after: float = 2.0) -> str:
+    """Ask for these victims without a pause; return those at which the scheduler may wait."""
+    clock.seconds += after
+    waits = ""
     for uid in uids:
-        last += uid if clock.memory.is_last_of_attempt(uid, by) else ""
+        waits += uid if clock.memory.may_wait(uid, by) else ""
         clock.memory.record_not_found(uid, "one", by=by)
-    return last
+    return waits
 
 
-def test_only_the_last_victim_of_an_attempt_may_have_its_preemptor_wait(clock: Clock) -> None:
-    """While another one does, the scheduler does not notice that all victims end."""
+def test_a_scheduler_waits_at_the_last_victim_of_its_first_attempt_after_a_pause(
+    clock: Clock,
+) -> None:
+    """While it waits at another one, it does not notice that all victims end."""
     asked(clock, "abc")
     assert asked(clock, "abc") == "c"
     assert asked(clock, "cba") == "a"
     assert asked(clock, "bac") == "c"
+    # Where the second attempt begins is not known: the first one may have ended with `a`.
+    assert asked(clock, "bcaabc") == "a"
 
 
-def test_victims_that_are_gone_are_waited_for_in_one_more_attempt_only(clock: Clock) -> None:
+def test_a_request_that_the_api_server_repeats_is_one_request(clock: Clock) -> None:
+    asked(clock, "ab")
+    assert asked(clock, "aab") == "b"
+    assert asked(clock, "abb") == "b"
+    assert asked(clock, "b", after=0.1) == ""
+
+
+def test_a_victim_that_is_gone_counts_until_it_is_forgotten(clock: Clock) -> None:
     asked(clock, "abc")
     assert asked(clock, "bc") == ""
+    clock.seconds += 59
+    asked(clock, "bc")
     assert asked(clock, "bc") == "c"
-    assert asked(clock, "c") == ""
-    assert asked(clock, "cc") == "cc"
 
 
-def test_a_preemptor_with_one_victim_and_an_unknown_one_may_have_to_wait(clock: Clock) -> None:
+def test_where_pods_end_all_the_time_a_scheduler_waits_at_any_victim(clock: Clock) -> None:
+    asked(clock, "ab")
+    assert asked(clock, "ab" * 12) == "b" + "ab" * 4
+
+
+def test_after_the_wait_the_victim_is_asked_for_again_and_the_next_attempt_begins(
+    clock: Clock,
+) -> None:
+    asked(clock, "abc")
+    assert asked(clock, "ab") == ""
+    assert clock.memory.may_wait("c", "p")
+    clock.refuse("c")
+    assert asked(clock, "c", after=12) == "c"
+    assert asked(clock, "abc", after=0) == "c"
+
+
+def test_a_preemptor_with_one_victim_and_an_unknown_one_may_wait(clock: Clock) -> None:
     assert asked(clock, "aaa") == "aaa"
     asked(clock, "bc", by="q")
-    assert clock.memory.is_last_of_attempt("a", "p")
-    assert clock.memory.is_last_of_attempt("b", "")
+    assert clock.memory.may_wait("a", "p")
+    assert clock.memory.may_wait("b", "")
 
 
 GANG = "abcdefgh"
