@@ -18,6 +18,7 @@ from distribution.templates import CHART, MANIFESTS
 from realcluster.binaries import build
 from realcluster.progress import Progress
 from reprieve_testing import chart
+from reprieve_webhooks.settings import Settings
 
 pytestmark = pytest.mark.slow
 
@@ -86,6 +87,39 @@ def programs() -> dict[str, Path]:
 def run(*words: object) -> "subprocess.CompletedProcess[str]":
     command = [str(word) for word in words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def lookups(found: dict[tuple[str, str], Json]) -> set[bool]:
+    """Return whether the programs find each object that they look up by its name."""
+    names = Settings()
+    present = {(*key, each["metadata"].get("namespace", "")) for key, each in found.items()}
+    return {
+        looked_up in present
+        for looked_up in (
+            ("Secret", names.secret_name, names.namespace),
+            ("Service", names.service_name, names.namespace),
+            ("ValidatingWebhookConfiguration", names.webhook_configuration, ""),
+        )
+    }
+
+
+@pytest.mark.parametrize("field", ["namespace", "namePrefix", "nameSuffix"])
+def test_an_overlay_that_renames_is_no_way_to_install(
+    programs: dict[str, Path], tmp_path: Path, field: str
+) -> None:
+    before = objects(kustomize(programs, tmp_path / "base", "base"))
+    assert lookups(before) == {True}
+    # The webhooks find no certificates, so that they are never ready: docs/install.md says so.
+    renamed = objects(kustomize(programs, tmp_path / "renamed", "base", **{field: "x"}))
+    assert False in lookups(renamed)
+    secrets = {
+        (each["metadata"]["namespace"], each["metadata"]["name"])
+        for (kind, _), each in renamed.items()
+        if kind == "Secret"
+    }
+    assert (Settings().namespace, Settings().secret_name) not in secrets
+    page = (MANIFESTS.parent / "docs" / "install.md").read_text(encoding="utf-8")
+    assert f"`{field}`" in page
 
 
 def template(
