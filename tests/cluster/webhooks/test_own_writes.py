@@ -1,4 +1,7 @@
-"""What docs/runbook/alerts.md says of a Secret of certificates that is damaged or lost.
+"""What the webhooks write into objects of the base: all of it is listed, and written again if lost.
+
+docs/install-ways.md lists it for tools that compare the cluster with a repository;
+docs/runbook/alerts.md says what to do about a Secret that is damaged or lost.
 
 A cluster of its own, because all of Reprieve's webhooks are installed. The webhooks check their
 certificates every two seconds instead of every sixty.
@@ -6,6 +9,7 @@ certificates every two seconds instead of every sixty.
 
 import base64
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,6 +65,47 @@ def trusted(ours: OwnCluster) -> set[bytes]:
     found = [ours.kubectl.get(kind, "reprieve-webhooks") for kind in kinds]
     webhooks: list[Any] = [each for one in found for each in one["webhooks"]]
     return {base64.b64decode(each["clientConfig"]["caBundle"]) for each in webhooks}
+
+
+def test_no_program_writes_into_the_base_but_what_the_page_lists(ours: OwnCluster) -> None:
+    written: dict[str, set[str]] = {}
+    rendered = install.render(ours.kubectl, install.LOCAL, ours.cluster.port("webhooks"))
+    words = ("get", "-f", "-", "-o", "json", "--show-managed-fields")
+    for each in json.loads(ours.kubectl.read(*words, stdin=rendered))["items"]:
+        for entry in each["metadata"].get("managedFields", ()):
+            if entry["manager"].startswith("reprieve"):
+                written.setdefault(each["kind"], set()).update(leaves(entry["fieldsV1"]))
+    data = {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    assert written.pop("Secret") <= data | {"next-ca.crt", "next-ca.key", "data"}
+    # The URL stands for the path of the Service, because the programs are local processes here.
+    assert written == {
+        "MutatingWebhookConfiguration": {"caBundle"},
+        "ValidatingWebhookConfiguration": {"caBundle", "url"},
+    }
+    page = (install.MANIFESTS.parent / "docs" / "install-ways.md").read_text(encoding="utf-8")
+    assert ".webhooks[]?.clientConfig.caBundle" in page
+    assert ".webhooks[]?.clientConfig.service.path" in page
+
+
+def test_applied_server_side_only_the_guards_path_differs(ours: OwnCluster) -> None:
+    rendered = install.render(ours.kubectl, install.LOCAL, ours.cluster.port("webhooks"))
+    done = ours.kubectl.run("diff", "--server-side", "--force-conflicts", "-f", "-", stdin=rendered)
+    changes = [line for line in done.stdout.splitlines() if re.match(r"[-+] ", line)]
+    # The generation counts each write.
+    fields = {line[1:].strip().partition(":")[0] for line in changes}
+    assert fields == {"url", "generation"}, done.output
+    paths = [line for line in changes if " url:" in line]
+    assert len(paths) == 4
+    assert all("/guard" in line for line in paths)
+
+
+def leaves(fields: Any) -> Iterator[str]:
+    """Yield the names of the fields that an entry of `managedFields` owns."""
+    for key, value in fields.items():
+        if value and value != {".": {}}:
+            yield from leaves(value)
+        elif key.startswith("f:"):
+            yield key.removeprefix("f:")
 
 
 def test_a_damaged_secret_is_mended_and_what_can_be_read_stays_trusted(ours: OwnCluster) -> None:
