@@ -52,7 +52,7 @@ class PastSteps(StrEnum):
     NOT_YET = "not-yet"
     READ = "read"
     PARTLY = "partly"
-    """There are more Events than are read."""
+    """There are more Events than are read, or they could not all be read."""
     FORBIDDEN = "forbidden"
     """The operator may not list Events."""
 

@@ -44,7 +44,7 @@ class _Event:
 
 
 async def read_past_steps(api: Api, history: History) -> None:
-    """Add the steps of earlier leaders to the history; raises `ApiError`."""
+    """Add the steps of earlier leaders to the history, once: a list that fails is not repeated."""
     by_namespace: Mapping[str, list[PastStep]] = defaultdict(list)
     known, count = PastSteps.READ, 0
     pages = api.list_pages(
@@ -61,11 +61,10 @@ async def read_past_steps(api: Api, history: History) -> None:
                 known = PastSteps.PARTLY
                 break
     except ApiError as error:
-        if not error.is_forbidden:
-            raise
-        history.add_past((), PastSteps.FORBIDDEN)
-        _log.info("may not list Events: the page /ui knows no step before this term")
-        return
+        # What was read until then counts. Without this, a cluster with very many Events would list
+        # them again and again.
+        known = PastSteps.FORBIDDEN if error.is_forbidden else PastSteps.PARTLY
+        _log.info("could not read earlier Events for the page /ui", extra={"error": str(error)})
     newest = [step for steps in by_namespace.values() for step in _newest(steps)]
     history.add_past(newest, known)
 

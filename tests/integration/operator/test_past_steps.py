@@ -78,6 +78,15 @@ async def test_without_the_right_steps_are_known_since_the_term_began(tmp_path: 
     assert (history.past, history.steps_since()) == (PastSteps.FORBIDDEN, NOW)
 
 
+async def test_a_list_that_fails_is_not_repeated(tmp_path: Path) -> None:
+    history = History(Clock(now=lambda: NOW))
+    async with stub_api(tmp_path) as (stub, api):
+        stub.is_failing = True
+        await read_past_steps(api, history)
+        assert stub.calls[EVENTS] == 1
+    assert (history.past, history.steps_since()) == (PastSteps.PARTLY, NOW)
+
+
 async def test_what_is_read_is_bounded_and_no_namespace_takes_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

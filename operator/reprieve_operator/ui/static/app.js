@@ -14,7 +14,7 @@ const FAILED_STEPS = new Set([
 const PAST = {
   "not-yet": () => "Steps of earlier leaders are being read.",
   read: (since) => `Steps are known since ${since}: those before this operator led are from Events.`,
-  partly: (since) => `Steps are known since ${since}, not all of them: there are too many Events.`,
+  partly: (since) => `Steps are known since ${since}, not all of them: not all Events could be read.`,
   forbidden: (since) => `Steps are known since ${since}: this operator may not list earlier Events.`,
 };
 
