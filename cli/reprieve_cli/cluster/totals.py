@@ -41,9 +41,13 @@ class WorkTimes:
         self.since: dict[str, datetime] = {}
         """By the pod's uid; a pod that was gone before it was read is not there."""
 
-    def want(self, victim: VictimStatus) -> None:
-        """Read a victim, once."""
-        if victim.uid not in self._reads and not victim.is_finished:
+    def see(self, victim: VictimStatus) -> None:
+        """Read a victim, once; forget one that has ended."""
+        if victim.is_finished:
+            self.since.pop(victim.uid, None)
+            if (read := self._reads.pop(victim.uid, None)) is not None:
+                read.cancel()
+        elif victim.uid not in self._reads:
             self._reads[victim.uid] = asyncio.create_task(self._read(victim))
 
     def close(self) -> None:
@@ -63,12 +67,14 @@ class WorkTimes:
         if pod.metadata.uid != victim.uid or started_at is None:
             return
         saved_at = timestamp.parse(annotations_of(pod.metadata).get(keys.LAST_CHECKPOINT_AT))
-        is_earlier = victim.state is None or (
-            saved_at is not None and saved_at < victim.state.requested_at
-        )
-        self.since[victim.uid] = (
-            max(started_at, saved_at) if saved_at and is_earlier else started_at
-        )
+        if saved_at is not None and not _is_of_eviction(saved_at, victim):
+            started_at = max(started_at, saved_at)
+        self.since[victim.uid] = started_at
+
+
+def _is_of_eviction(saved_at: datetime, victim: VictimStatus) -> bool:
+    """True for the save that the eviction itself has brought."""
+    return victim.state is not None and saved_at >= victim.state.requested_at
 
 
 @dataclass(slots=True)

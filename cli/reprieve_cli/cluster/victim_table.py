@@ -27,8 +27,8 @@ _COLOURS = {
     Phase.TERMINATING: "red",
 }
 _BAR_WIDTH = 16
-_FRAME_LINES = 7
-"""Lines of a table that are not rows: titles, the caption, the totals, and room for a notice."""
+_FRAME_LINES = 8
+"""Lines of a table that are not rows: titles, the caption, and room for totals and a notice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,8 +202,8 @@ async def _print_changes(
         earlier = dict(made)
         async for victim in victims.follow(api, target.namespace, report=report):
             now = datetime.now(UTC)
-            times.want(victim)
             totals.see(victim, times.since, now)
+            times.see(victim)
             for step in earlier.pop(victim.uid, ()):
                 click.echo(form.step(step))
             click.echo(form.change(victim, now))
@@ -234,8 +234,8 @@ async def _show_live_table(api: Api, *, target: ClusterTarget, console: Console)
     async def collect() -> None:
         async for victim in victims.follow(api, target.namespace, report=interruption.note):
             now = datetime.now(UTC)
-            times.want(victim)
             totals.see(victim, times.since, now)
+            times.see(victim)
             rows[victim.uid] = VictimRow(victim, now)
 
     collecting = asyncio.create_task(collect())

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -149,11 +150,13 @@ async def test_the_work_of_a_victim_began_at_its_start_or_its_last_save(
         state=an_eviction().build(),
     )
     times = WorkTimes(api)
-    times.want(status)
+    times.see(status)
     await until(lambda: "uid-p" in times.since)
     assert (NOW - times.since["uid-p"]).total_seconds() == hours * 3600
-    times.want(status)
+    times.see(status)
     assert stub.calls[f"{TEAM}/p"] == 1
+    times.see(replace(status, phase="gone"))
+    assert not times.since
     times.close()
 
 
