@@ -96,7 +96,10 @@ class DivergenceMonitor:
 
     def diverging(self) -> list[DivergingGang]:
         """Return the gangs that differed when their namespace was last read."""
-        return [DivergingGang(key[0], key[-1], text) for key, text in self._reported.items()]
+        return [
+            DivergingGang(namespace, "/".join(filter(None, identity)), text)
+            for (namespace, *identity), text in self._reported.items()
+        ]
 
     def add_pod(self, metadata: VersionedMeta) -> None:
         """Add the metadata of one pod of this resync."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from reprieve_policy.gangs import disruption
 from reprieve_policy.gangs.gate_steps import GateStep
 
 from .gate_turns import GangKey, WatchedGang
@@ -15,6 +16,7 @@ class GateStatus:
 
     namespace: str
     name: str
+    """As `disruption.identity_of` names it."""
     step: GateStep
     minimum: int
     count: int
@@ -44,7 +46,7 @@ def status_of(
     gang = one.gang
     return GateStatus(
         namespace=one.key[0],
-        name=one.pods[0].gang.name if one.pods[0].gang else "",
+        name=disruption.identity_of(one.pods[0].gang) if one.pods[0].gang else "",
         step=one.decision.step,
         minimum=gang.minimum,
         count=gang.count,
