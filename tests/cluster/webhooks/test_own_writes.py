@@ -36,7 +36,7 @@ BAD_POD = {
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[OwnCluster]:
-    with own_cluster("test-lost-secret", "--kwok-nodes", 0) as cluster:
+    with own_cluster("test-own-writes", "--kwok-nodes", 0) as cluster:
         programs = cluster.install_webhooks("--certificate-check-seconds", 2)
         programs.start(WEBHOOKS)
         try:
