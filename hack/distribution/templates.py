@@ -6,15 +6,19 @@ a value that has no effect.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import yaml
 
+from .narrowing import narrow
+
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"
 CHART = ROOT / "charts" / "reprieve"
+MONITORING = MANIFESTS / "components" / "monitoring"
 
 _HEADER = "# Written by `make chart-templates` from manifests/{}: change that file.\n"
 _LABELS = """\
@@ -50,7 +54,11 @@ class Source:
     """The name of the template."""
     replacements: tuple[Replacement, ...] = ()
     condition: str = ""
-    """The value with which the objects are installed; empty: always."""
+    """With what the objects are installed, as an expression; empty: always."""
+    transform: Callable[[str], str] = str
+    """What is done with the text before the replacements."""
+    has_actions: bool = False
+    """The text has actions of other templates, which `transform` makes literal."""
 
 
 def _pod_values(program: str) -> tuple[Replacement, ...]:
@@ -95,10 +103,46 @@ def _arguments(program: str, value: str) -> Replacement:
     return Replacement(pattern=re.escape(command), template=command + _optional(value, "args", 8))
 
 
+def _switch(pattern: str, value: str, variable: str, *, lists_others: bool = False) -> Replacement:
+    """Return the variable that turns on a part; with `lists_others`, the list has more of them."""
+    name = "        env:\n"
+    lines = f'        - name: {variable}\n          value: "true"\n'
+    begin, end = f"        {{{{- if .Values.{value} }}}}\n", "        {{- end }}\n"
+    inner = begin + lines + end
+    return Replacement(
+        pattern=pattern, template=name + inner if lists_others else begin + name + lines + end
+    )
+
+
+def _literal(text: str) -> str:
+    """Return a text with actions of its own, as those of alerts, so that it stays as it is."""
+    return text.replace("{{", '{{ "{{" }}')
+
+
+def _as_config_map(dashboard: str) -> str:
+    """Return the ConfigMap that the component's kustomization generates of the dashboard."""
+    (found,) = yaml.safe_load((MONITORING / "kustomization.yaml").read_text(encoding="utf-8"))[
+        "configMapGenerator"
+    ]
+    (file,) = found["files"]
+    metadata = {
+        "name": found["name"],
+        "namespace": found["namespace"],
+        "labels": found["options"]["labels"],
+    }
+    head = yaml.safe_dump(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}, sort_keys=False
+    )
+    lines = "".join(f"    {line}\n" for line in dashboard.splitlines())
+    return f"{head}data:\n  {file.partition('=')[0]}: |\n{_literal(lines)}"
+
+
 _IMAGES = Replacement(pattern=r"(?<=: )reprieve:\d+\.\d+\.\d+(?=\n)", template=IMAGE, count=0)
 
 SOURCES = (
-    Source(file="base/namespace.yaml", template="namespace.yaml", condition="createNamespace"),
+    Source(
+        file="base/namespace.yaml", template="namespace.yaml", condition=".Values.createNamespace"
+    ),
     Source(file="base/guard.yaml", template="guard.yaml"),
     Source(file="base/program-limits.yaml", template="program-limits.yaml"),
     Source(file="base/webhooks-rbac.yaml", template="webhooks-rbac.yaml"),
@@ -112,16 +156,14 @@ SOURCES = (
                 "(ternary .Values.extender.resources .Values.webhooks.resources"
                 " .Values.extender.enabled)"
             ),
-            _arguments(
-                "webhooks",
-                '(concat (ternary (list "--extender=true") (list) .Values.extender.enabled)'
-                " .Values.webhooks.args)",
-            ),
+            _arguments("webhooks", ".Values.webhooks.args"),
+            _switch(r"        env:\n", "extender.enabled", "REPRIEVE_EXTENDER", lists_others=True),
         ),
     ),
     Source(
         file="base/webhook-configurations.yaml",
         template="webhook-configurations.yaml",
+        transform=partial(narrow, overlay=MANIFESTS / "overlays" / "cel"),
         replacements=(
             Replacement(
                 pattern=r"(?m)^  failurePolicy: Ignore$",
@@ -139,13 +181,14 @@ SOURCES = (
             _IMAGES,
             _resources(".Values.operator.resources"),
             _arguments("operator", ".Values.operator.args"),
+            _switch(r"(?=        ports:\n)", "ui.enabled", "REPRIEVE_UI"),
         ),
     ),
     Source(file="base/users-rbac.yaml", template="users-rbac.yaml"),
     Source(
         file="base/network-policies.yaml",
         template="network-policies.yaml",
-        condition="networkPolicies.enabled",
+        condition=".Values.networkPolicies.enabled",
         replacements=(
             Replacement(
                 pattern=r"    - namespaceSelector:\n        matchLabels:\n +metrics: enabled\n",
@@ -158,15 +201,38 @@ SOURCES = (
     Source(
         file="components/extender/rbac.yaml",
         template="extender-rbac.yaml",
-        condition="extender.enabled",
+        condition=".Values.extender.enabled",
     ),
+    Source(
+        file="overlays/cel/policies.yaml",
+        template="cel-policies.yaml",
+        condition="and .Values.cel.enabled (not .Values.cel.ownPolicies)",
+    ),
+    *(
+        Source(
+            file=f"components/monitoring/{name}.yaml",
+            template=f"monitoring-{name}.yaml",
+            condition=".Values.monitoring.enabled",
+            transform=_literal,
+            has_actions=True,
+        )
+        for name in ("account", "podmonitor", "alerts")
+    ),
+    Source(
+        file="components/monitoring/dashboard.json",
+        template="monitoring-dashboard.yaml",
+        condition=".Values.monitoring.enabled",
+        transform=_as_config_map,
+        has_actions=True,
+    ),
+    Source(file="components/ui/rbac.yaml", template="ui-rbac.yaml", condition=".Values.ui.enabled"),
     Source(
         file="components/class-priorities/priorityclasses.yaml",
         template="priorityclasses.yaml",
-        condition="classPriorities.enabled",
+        condition=".Values.classPriorities.enabled",
     ),
 )
-"""Each file of the base, and of the components that a value installs."""
+"""Each file of the base, and of the overlay and the components that a value installs."""
 
 
 def render() -> Mapping[str, str]:
@@ -182,13 +248,14 @@ def base_files() -> list[str]:
 
 def _render(source: Source) -> Iterator[str]:
     text = (MANIFESTS / source.file).read_text(encoding="utf-8")
-    if "{{" in text:
+    if "{{" in text and not source.has_actions:
         raise ManifestError(f"{source.file}: has {{{{, which begins an action of a template")
+    text = source.transform(text)
     for replacement in source.replacements:
         text = _replace(text, replacement, source.file)
     yield _HEADER.format(source.file)
     if source.condition:
-        yield f"{{{{- if .Values.{source.condition} }}}}\n"
+        yield f"{{{{- if {source.condition} }}}}\n"
     if source.file.startswith("base/"):
         text = "---\n".join(map(_with_labels, re.split(r"(?m)^---\n", text)))
     yield text

@@ -1,12 +1,14 @@
-"""What happened to victims since this replica leads, for the page `/ui`.
+"""What happened to victims, for the page `/ui`.
 
-Kept in memory, and bounded. A new leader begins anew.
+Kept in memory, and bounded. A new leader counts anew; `past_steps` gives it the steps of earlier
+leaders, as far as the API server still has their Events.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import VersionedMeta, annotations_of
@@ -22,7 +24,8 @@ _MAX_VICTIMS = 2_000
 _MAX_STEPS = 40
 _MAX_ENDED = 50_000
 """Victims that are counted in the last 24 hours: some 200 bytes each."""
-_MAX_NOTE = 500
+MAX_NOTE = 500
+"""Characters of a step's note."""
 _HOUR_SECONDS = 3600.0
 _OF_OTHER_PODS = frozenset(
     {
@@ -43,6 +46,17 @@ _OF_OTHER_PODS = frozenset(
 victims that have ended, and the unchecked pods of a large cluster would push out the real ones."""
 
 
+class PastSteps(StrEnum):
+    """What is known of the steps before this replica led."""
+
+    NOT_YET = "not-yet"
+    READ = "read"
+    PARTLY = "partly"
+    """There are more Events than are read, or they could not all be read."""
+    FORBIDDEN = "forbidden"
+    """The operator may not list Events."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One Event of Reprieve about a victim."""
@@ -50,6 +64,18 @@ class Step:
     at: datetime
     reason: str
     note: str
+    is_from_event: bool = False
+    """It was read from an Event, which other clients may write as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastStep:
+    """A step before this replica led, with its pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    step: Step
 
 
 @dataclass(slots=True)
@@ -93,6 +119,7 @@ class History:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.since = clock.now()
+        self.past = PastSteps.NOT_YET
         self._victims: BoundedDict[str, VictimHistory] = BoundedDict(_MAX_VICTIMS)
         self._work_since: BoundedDict[str, datetime] = BoundedDict(_MAX_VICTIMS)
         self._ended: deque[_EndedVictim] = deque(maxlen=_MAX_ENDED)
@@ -100,17 +127,40 @@ class History:
     def begin(self) -> None:
         """Forget what an earlier term saw: between two terms, another replica led."""
         self.since = self._clock.now()
+        self.past = PastSteps.NOT_YET
         self._victims.clear()
         self._work_since.clear()
         self._ended.clear()
 
     def add_step(self, namespace: str, name: str, uid: str, reason: str, note: str) -> None:
         """Keep an Event about a pod, if its reason is one of victims."""
-        if reason in _OF_OTHER_PODS:
+        if not is_of_victim(reason):
             return
         known = self._victims.get(uid) or VictimHistory(namespace, name, uid)
-        known.steps.append(Step(self._clock.now(), reason, note[:_MAX_NOTE]))
+        known.steps.append(Step(self._clock.now(), reason, note[:MAX_NOTE]))
         self._victims[uid] = known
+
+    def add_past(self, steps: Sequence[PastStep], known: PastSteps) -> None:
+        """Take over the steps of earlier leaders; they change no total.
+
+        A user who may write Events could write such steps. Without the order below, they would push
+        out those that this operator has seen itself.
+        """
+        self.past = known
+        current = dict(self._victims)
+        self._victims.clear()
+        earlier = [each for each in steps if each.step.at < self.since]
+        for each in sorted(earlier, key=lambda each: each.step.at):
+            victim = self._victims.get(each.uid) or VictimHistory(
+                each.namespace, each.name, each.uid
+            )
+            victim.steps.append(each.step)
+            self._victims[each.uid] = victim
+        for uid, victim in current.items():
+            before = self._victims.get(uid)
+            if before is not None:
+                victim.steps = deque([*before.steps, *victim.steps], _MAX_STEPS)
+            self._victims[uid] = victim
 
     def note_work(self, metadata: VersionedMeta, start_time: str | None) -> None:
         """Keep since when a pod has done work that nothing saved, as its eviction begins.
@@ -145,6 +195,11 @@ class History:
         known = self._victims.get(uid)
         return () if known is None else tuple(known.steps)
 
+    def steps_since(self) -> datetime:
+        """Return since when steps are known: the oldest, or the begin of the term."""
+        oldest = (each.steps[0].at for each in self._victims.values())
+        return min([self.since, *oldest])
+
     def newest_first(self) -> Iterator[VictimHistory]:
         """Yield the victims, the one with the newest step first."""
         yield from reversed(self._victims.values())
@@ -158,6 +213,11 @@ class History:
         for ended in self._ended:
             _add(found.setdefault(ended.namespace, NamespaceTotals(ended.namespace)), ended)
         return sorted(found.values(), key=lambda each: (-each.victims, each.namespace))
+
+
+def is_of_victim(reason: str) -> bool:
+    """True if Events with this reason, about a pod, are about a victim."""
+    return reason not in _OF_OTHER_PODS
 
 
 def _add(totals: NamespaceTotals, ended: _EndedVictim) -> None:

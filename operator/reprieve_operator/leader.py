@@ -26,6 +26,7 @@ from .gangs.divergence import DivergenceMonitor
 from .gangs.gate_controller import GateController
 from .history import History
 from .metrics import OperatorMetrics
+from .past_steps import read_past_steps
 from .reclaim.controller import ReclaimController
 from .replacements.bare_pod_store import BarePodStore
 from .replacements.bare_pods import BarePodController
@@ -61,13 +62,17 @@ would time out while they wait for each other, and the buffers of each connectio
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What one term runs, as far as metrics and the health check read it."""
+    """What one term runs, as far as metrics, the health check and the page `/ui` read it."""
 
     registry: ReconcilerRegistry
     gate_controller: GateController
     divergence: DivergenceMonitor
     victim_watch: VictimWatch
     namespaces: NamespacePolicies
+    victim_sets: VictimSets
+    preemptors: Preemptors
+    bare_pods: BarePodController
+    job_resumer: JobResumer
 
     @property
     def watches(self) -> Mapping[str, WatchedCollection]:
@@ -228,7 +233,17 @@ class Leader:
             registry.on_pod_delete,
             on_listed=victim_sets.on_listed,
         )
-        self._term = Term(registry, gate_controller, divergence, watch, namespaces)
+        self._term = Term(
+            registry,
+            gate_controller,
+            divergence,
+            watch,
+            namespaces,
+            victim_sets,
+            preemptors,
+            bare_pods,
+            resumer,
+        )
         try:
             background_tasks = (
                 self._recorder.run,
@@ -239,6 +254,7 @@ class Leader:
                 resumer.run,
                 bare_pods.run,
                 reclaim_controller.run,
+                self._read_past_steps,
             )
             async with background(watch.run, *background_tasks):
                 await asyncio.Event().wait()
@@ -288,6 +304,10 @@ class Leader:
     def _on_pod_update(self, registry: ReconcilerRegistry, pod: VictimPod) -> None:
         self._metrics.last_event_at.set(time.time())
         registry.on_pod_update(pod)
+
+    async def _read_past_steps(self) -> None:
+        if self._history is not None:
+            await read_past_steps(self._api, self._history)
 
     async def _resync_loop(self, resync: PodResync) -> None:
         interval = self._settings.sweep_interval_seconds

@@ -178,6 +178,7 @@ def _nindent(spaces: int, text: str) -> str:
 
 
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "and": lambda *values: next((value for value in values if not value), values[-1]),
     "concat": lambda *lists: [item for each in lists for item in each],
     "default": lambda otherwise, value: value or otherwise,
     "dict": lambda *pairs: dict(zip(pairs[::2], pairs[1::2], strict=True)),

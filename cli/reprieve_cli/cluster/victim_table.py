@@ -1,8 +1,8 @@
 """Victims as text: a row of the live table, or a line. No I/O."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from rich.progress_bar import ProgressBar
@@ -13,6 +13,7 @@ from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_policy.verdict import quote
 
+from .steps import VictimStep
 from .victims import VictimStatus
 
 _COLOURS = {
@@ -26,8 +27,8 @@ _COLOURS = {
     Phase.TERMINATING: "red",
 }
 _BAR_WIDTH = 16
-_FRAME_LINES = 6
-"""Lines of a table that are not rows: titles, the caption, and room for a notice below it."""
+_FRAME_LINES = 8
+"""Lines of a table that are not rows: titles, the caption, and room for totals and a notice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,27 @@ def build_line(victim: VictimStatus, now: datetime) -> str:
     if victim.state is not None:
         parts += [_time_left(victim, now), _initiator(victim), _outcome(victim)]
     return "  ".join(part for part in parts if part)
+
+
+def build_step_line(step: VictimStep) -> str:
+    """Return one step as one line, as of a change."""
+    place = _plain(f"{step.namespace}/{step.name}")
+    return f"{step.at:%H:%M:%S}  {place}  {_plain(step.reason)}  {_plain(step.note)}"
+
+
+def build_timeline(
+    victim: VictimStatus, steps: Sequence[VictimStep], now: datetime
+) -> Iterator[str]:
+    """Yield a victim with its steps and its deadline, as lines."""
+    yield build_line(victim, now)
+    before: datetime | None = None
+    for step in steps:
+        after = "" if before is None else f" (after {_duration(step.at - before)})"
+        yield f"  {step.at:%H:%M:%S}{after}  {_plain(step.reason)}: {_plain(step.note)}"
+        before = step.at
+    span = _time_span(victim)
+    if span is not None:
+        yield f"  {span[1]:%H:%M:%S}  deadline"
 
 
 def build_current(victim: VictimStatus, now: datetime) -> tuple[str, ...]:
@@ -86,10 +108,12 @@ def _time_span(victim: VictimStatus) -> tuple[datetime, datetime] | None:
 
 def _time_left(victim: VictimStatus, now: datetime) -> str:
     span = _time_span(victim)
-    if span is None:
-        return ""
-    seconds = max(0, round((span[1] - now).total_seconds()))
-    return f"{seconds // 60}m{seconds % 60:02d}s left"
+    return "" if span is None else f"{_duration(span[1] - now)} left"
+
+
+def _duration(time: timedelta) -> str:
+    seconds = max(0, round(time.total_seconds()))
+    return f"{seconds // 60}m{seconds % 60:02d}s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +124,7 @@ class TableLayout:
     height: int
     in_all_namespaces: bool = True
     notice: str = ""
+    totals: str = ""
 
 
 class _Column(NamedTuple):
@@ -137,7 +162,7 @@ def build_table(rows: Iterable[VictimRow], now: datetime, layout: TableLayout) -
         table.add_column(column.title, no_wrap=True, width=width, overflow="ellipsis")
     for victim in shown:
         table.add_row(*(_cell(column, victim, now) for column in widths))
-    captions = [layout.notice] if layout.notice else []
+    captions = [text for text in (layout.totals, layout.notice) if text]
     if not ordered:
         captions.insert(0, "no victims")
     elif len(ordered) > len(shown):

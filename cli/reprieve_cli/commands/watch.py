@@ -1,18 +1,31 @@
-"""`reprieve watch`: victims and their progress, as a live table or as a line for each change."""
+"""`reprieve watch`: victims and their progress, as a live table or as a line for each change.
+
+With their steps, it shows what the page `/ui` shows of each victim, on a terminal.
+"""
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 import click
 from rich.console import Console
 from rich.live import Live
 
-from reprieve_cli.cluster import victims
+from reprieve_cli.cluster import steps, victims
 from reprieve_cli.cluster.connection import ClusterTarget, cluster_options, describe_error, run
-from reprieve_cli.cluster.victim_table import TableLayout, VictimRow, build_line, build_table
+from reprieve_cli.cluster.steps import VictimStep
+from reprieve_cli.cluster.totals import Totals, WorkTimes
+from reprieve_cli.cluster.victim_table import (
+    TableLayout,
+    VictimRow,
+    build_line,
+    build_step_line,
+    build_table,
+    build_timeline,
+)
 from reprieve_cli.cluster.victims import VictimStatus
 from reprieve_cli.output.finding import printable
 from reprieve_policy.kube.values import timestamp
@@ -23,7 +36,14 @@ _REFRESH_SECONDS = 0.25
 _LINGER = timedelta(seconds=10)
 """How long the table shows a finished victim: long enough to read it."""
 
-Formatter = Callable[[VictimStatus, datetime], str]
+
+class Form(NamedTuple):
+    """How victims and steps are printed."""
+
+    change: Callable[[VictimStatus, datetime], str]
+    step: Callable[[VictimStep], str]
+    timeline: Callable[[VictimStatus, Sequence[VictimStep], datetime], Iterable[str]]
+    has_totals: bool
 
 
 @click.command(short_help="Show victims and their progress.")
@@ -35,19 +55,28 @@ Formatter = Callable[[VictimStatus, datetime], str]
     help="json: one object a line.",
 )
 @click.option("--once", is_flag=True, help="Show the current victims and exit.")
+@click.option(
+    "--steps",
+    "with_steps",
+    is_flag=True,
+    help="Show each step of the victims, from Events: what was asked and answered.",
+)
 @cluster_options()
-def command(target: ClusterTarget, *, output: str, once: bool) -> None:
+def command(target: ClusterTarget, *, output: str, once: bool, with_steps: bool) -> None:
     """Show each victim: its phase, the time to its deadline, the initiator, and the outcome.
 
-    On a terminal, shows a table that updates itself; elsewhere, and on a terminal that cannot move
-    its cursor (TERM=dumb), prints a line for each change.
+    On a terminal, shows a table that updates itself, with the totals of what was saved and lost
+    meanwhile; elsewhere, with --steps, and on a terminal that cannot move its cursor (TERM=dumb),
+    prints a line for each change, and the totals at the end.
     Ctrl-C ends it.
     """
     console = Console()
-    if output == "text" and can_update(console) and not once:
+    if output == "text" and can_update(console) and not once and not with_steps:
         run(target, partial(_show_live_table, target=target, console=console))
-    show = build_json if output == "json" else build_line
-    run(target, partial(_print_changes, target=target, once=once, show=show))
+    form = JSON if output == "json" else TEXT
+    if once:
+        run(target, partial(_print_current, target=target, form=form, with_steps=with_steps))
+    run(target, partial(_print_changes, target=target, form=form, with_steps=with_steps))
 
 
 def can_update(console: Console) -> bool:
@@ -71,6 +100,31 @@ def build_json(victim: VictimStatus, now: datetime) -> str:
         {key: value for key, value in document.items() if value not in ("", None)},
         ensure_ascii=False,
     )
+
+
+def build_json_step(step: VictimStep) -> str:
+    """Return one step as one line of JSON."""
+    document = {
+        "at": timestamp.render(step.at),
+        "namespace": step.namespace,
+        "pod": step.name,
+        "uid": step.uid,
+        "step": step.reason,
+        "note": step.note,
+    }
+    return json.dumps(document, ensure_ascii=False)
+
+
+def build_json_timeline(
+    victim: VictimStatus, steps: Sequence[VictimStep], now: datetime
+) -> Iterator[str]:
+    """Yield a victim, then its steps, each as one line of JSON."""
+    yield build_json(victim, now)
+    yield from map(build_json_step, steps)
+
+
+TEXT = Form(build_line, build_step_line, build_timeline, has_totals=True)
+JSON = Form(build_json, build_json_step, build_json_timeline, has_totals=False)
 
 
 def _state_fields(state: Eviction) -> dict[str, object]:
@@ -118,8 +172,23 @@ class _Interruption:
         return f"out of date since {self._since:%H:%M:%S}, retrying: {self._reason}"
 
 
-async def _print_changes(api: Api, *, target: ClusterTarget, once: bool, show: Formatter) -> int:
-    count, interruption = 0, _Interruption()
+async def _print_current(api: Api, *, target: ClusterTarget, form: Form, with_steps: bool) -> int:
+    found = [victim async for victim in victims.follow(api, target.namespace, once=True)]
+    made = await steps.list_steps(api, target.namespace) if found and with_steps else {}
+    now = datetime.now(UTC)
+    for victim in found:
+        shown = form.timeline(victim, made.get(victim.uid, ()), now)
+        click.echo("\n".join(shown) if with_steps else form.change(victim, now))
+    if not found:
+        click.echo("no victims", err=True)
+    return 0
+
+
+async def _print_changes(
+    api: Api, *, target: ClusterTarget, form: Form, with_steps: bool = False
+) -> int:
+    interruption, totals = _Interruption(), Totals(datetime.now(UTC))
+    times = WorkTimes(api)
 
     def report(error: ApiError | None) -> None:
         was_interrupted = interruption.describe() != ""
@@ -127,21 +196,47 @@ async def _print_changes(api: Api, *, target: ClusterTarget, once: bool, show: F
         if was_interrupted != (error is not None):
             click.echo(interruption.describe() or "the API server answers again", err=True)
 
-    async for victim in victims.follow(api, target.namespace, once=once, report=report):
-        click.echo(show(victim, datetime.now(UTC)))
-        count += 1
-    if not count:
-        click.echo("no victims", err=True)
+    made = dict(await steps.list_steps(api, target.namespace)) if with_steps else {}
+
+    async def print_victims() -> None:
+        earlier = dict(made)
+        async for victim in victims.follow(api, target.namespace, report=report):
+            now = datetime.now(UTC)
+            totals.see(victim, times.since, now)
+            times.see(victim)
+            for step in earlier.pop(victim.uid, ()):
+                click.echo(form.step(step))
+            click.echo(form.change(victim, now))
+
+    async def print_steps() -> None:
+        async for step in steps.follow(api, target.namespace, made):
+            click.echo(form.step(step))
+
+    following = [print_victims(), *([print_steps()] if with_steps else [])]
+    tasks = [asyncio.create_task(each) for each in following]
+    try:
+        # None ends by itself: the first that fails raises its error.
+        await asyncio.gather(*tasks)
+    finally:
+        times.close()
+        for task in tasks:
+            task.cancel()
+        if form.has_totals and totals.ended:
+            click.echo(totals.describe(), err=True)
     return 0
 
 
 async def _show_live_table(api: Api, *, target: ClusterTarget, console: Console) -> int:
     rows: dict[str, VictimRow] = {}
-    interruption = _Interruption()
+    interruption, totals = _Interruption(), Totals(datetime.now(UTC))
+    times = WorkTimes(api)
 
     async def collect() -> None:
         async for victim in victims.follow(api, target.namespace, report=interruption.note):
-            rows[victim.uid] = VictimRow(victim, datetime.now(UTC))
+            now = datetime.now(UTC)
+            totals.see(victim, times.since, now)
+            times.see(victim)
+            rows[victim.uid] = VictimRow(victim, now)
 
     collecting = asyncio.create_task(collect())
     try:
@@ -156,10 +251,12 @@ async def _show_live_table(api: Api, *, target: ClusterTarget, console: Console)
                     console.height,
                     in_all_namespaces=target.namespace is None,
                     notice=interruption.describe(),
+                    totals=totals.describe(),
                 )
                 live.update(build_table(rows.values(), now, layout), refresh=True)
                 await asyncio.wait([collecting], timeout=_REFRESH_SECONDS)
     finally:
+        times.close()
         collecting.cancel()
     # The task never ends by itself, so it has failed: this raises its error.
     await collecting

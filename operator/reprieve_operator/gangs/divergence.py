@@ -9,7 +9,7 @@ each namespace and one message for each gang that differs.
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
@@ -61,6 +61,14 @@ class _NamespaceFingerprint:
     has_gangs: bool = False
 
 
+class DivergingGang(NamedTuple):
+    """A gang whose pods differ, and in what."""
+
+    namespace: str
+    name: str
+    text: str
+
+
 class DivergenceMonitor:
     """Finds the gangs that differ during one leader's term."""
 
@@ -85,6 +93,13 @@ class DivergenceMonitor:
     def count_diverging(self) -> int:
         """Return how many gangs differed when their namespace was last read."""
         return len(self._reported)
+
+    def diverging(self) -> list[DivergingGang]:
+        """Return the gangs that differed when their namespace was last read."""
+        return [
+            DivergingGang(namespace, "/".join(filter(None, identity)), text)
+            for (namespace, *identity), text in self._reported.items()
+        ]
 
     def add_pod(self, metadata: VersionedMeta) -> None:
         """Add the metadata of one pod of this resync."""

@@ -34,6 +34,7 @@ from .gang_counts import CountedGang, GangCounts
 from .gate_pods import GatePod, LabelledPod, uids_of
 from .gate_release import RETRY_SECONDS, GateWriter
 from .gate_reports import GateReports
+from .gate_status import GateStatus, status_of
 from .gate_turns import POLL_SECONDS, GangKey, GateTurns, WatchedGang
 from .room_watch import RoomKnowledge, RoomWatch
 
@@ -69,6 +70,7 @@ class GateController:
         self._groups = CoschedulingGroups(api)
         self._counts = GangCounts(api, clock, recount_seconds=recount_seconds)
         self._counted: dict[GangKey, CountedGang] = {}
+        self._gangs: Sequence[WatchedGang] = ()
         self._writer = GateWriter(writes, clock)
         self._reports = GateReports(recorder, metrics, policy)
         self._is_room_reported = False
@@ -92,6 +94,13 @@ class GateController:
     def count_gated(self) -> int:
         """Return how many pods the gate holds."""
         return sum(pod.member.is_gated for pod in self._reflector.items.values())
+
+    def statuses(self) -> list[GateStatus]:
+        """Return what the gate waited for with each gang, when it last looked."""
+        gangs = [one for one in self._gangs if one.pods and one.gang.minimum]
+        turns = {key: place for place, key in enumerate(self._turns.order(gangs), 1)}
+        retries, ceiling_seconds = self._turns.retries(), self._policy.current.ceiling_seconds
+        return [status_of(one, turns, retries, ceiling_seconds) for one in gangs]
 
     async def run(self) -> None:
         """Release pods until cancelled; restart after unexpected errors."""
@@ -131,6 +140,7 @@ class GateController:
         gangs = await asyncio.gather(
             *(self._observe(key, pods) for key, pods in pods_by_gang.items())
         )
+        self._gangs = gangs
         released, waits = await asyncio.gather(
             self._writer.let_go(strays),
             asyncio.gather(*(self._steps[one.decision.step](one) for one in gangs)),

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.policies import PolicySource
@@ -130,6 +130,21 @@ class GateTurns:
     def started(self, key: GangKey) -> None:
         """Forget the failures of a gang."""
         self._failures.pop(key, None)
+
+    def order(self, gangs: Sequence[WatchedGang]) -> list[GangKey]:
+        """Return the gangs that wait for room, in the order in which they are tried."""
+        waiting = [one for one in gangs if one.decision.step is GateStep.QUEUE]
+        queued = [_queued(one.key, one) for one in waiting]
+        return [each.key for each in gate_queue.in_order(queued, self._failures)]
+
+    def retries(self) -> Mapping[GangKey, datetime]:
+        """Return when gangs that failed may be released again, as far as that is to come."""
+        now = self._clock.now()
+        return {
+            key: failure.retry_at
+            for key, failure in self._failures.items()
+            if failure.retry_at > now
+        }
 
     def decide_soon(self, seconds: float = 0.0) -> None:
         """Make the next decision after these seconds, also if nothing changes."""

@@ -9,10 +9,10 @@ victim's uid, so that a record whose replacement exists is recognized as done.
 import asyncio
 import logging
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -48,6 +48,16 @@ _GRANT_SECONDS, _DENIAL_SECONDS = 60.0, 2.0
 Denials expire quickly, so that a new RoleBinding takes effect soon.
 """
 _MAX_GRANTS = 1000
+
+
+class PendingReplacement(NamedTuple):
+    """A bare pod that is to be created."""
+
+    victim_uid: str
+    namespace: str
+    name: str
+    retry_at: datetime | None
+    """When it is tried again, if the API server refused it."""
 
 
 class BarePodController:
@@ -121,6 +131,17 @@ class BarePodController:
         if has_finished:
             self._completed.add(uid)
         self._queue.add(uid)
+
+    def pending(self) -> list[PendingReplacement]:
+        """Return the replacements that are not created yet, also those of victims that still go."""
+        return [
+            PendingReplacement(uid, place.namespace, place.name, self._retry_at(uid))
+            for uid, place in self._store.pending.items()
+        ]
+
+    def _retry_at(self, uid: str) -> datetime | None:
+        seconds = self._queue.retry_in_seconds(uid)
+        return None if seconds is None else self._clock.now() + timedelta(seconds=seconds)
 
     async def run(self) -> None:
         """Create replacements until cancelled."""

@@ -5,6 +5,9 @@ All state is in the Job's own annotations.
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import event_messages
@@ -12,6 +15,7 @@ from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectRefere
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
 from reprieve_policy.kube.jobs import Job
+from reprieve_policy.kube.objects import annotations_of
 from reprieve_policy.lifecycle import suspension
 from reprieve_policy.lifecycle.suspension import SuspendedJobAction
 from reprieve_runtime.client.api import ApiError
@@ -25,8 +29,16 @@ _RECORD_REMOVAL: dict[str, object] = {
 }
 
 
+class SuspendedJob(NamedTuple):
+    """A Job that waits for the end of its back-off."""
+
+    namespace: str
+    name: str
+    until: datetime
+
+
 class JobResumer:
-    """Periodically reconciles all Jobs with Reprieve's label; keeps no state."""
+    """Periodically reconciles all Jobs with Reprieve's label; decides by what they carry."""
 
     def __init__(
         self, writes: Writes, recorder: EventRecorder, clock: Clock, *, interval_seconds: float
@@ -35,6 +47,8 @@ class JobResumer:
         self._recorder = recorder
         self._clock = clock
         self._interval_seconds = interval_seconds
+        self.suspended: Sequence[SuspendedJob] = ()
+        """The Jobs that stayed suspended when all were last looked at."""
 
     async def run(self) -> None:
         """Reconcile until cancelled, or until this replica no longer leads."""
@@ -47,13 +61,18 @@ class JobResumer:
 
     async def _reconcile_all(self) -> None:
         params = {"labelSelector": keys.SUSPENDED}
+        suspended: list[SuspendedJob] = []
         async for jobs in self._writes.list_pages(object_path("jobs"), Job, params=params):
             for job in jobs:
-                await self._reconcile(job)
+                action = suspension.decide(job, self._clock.now())
+                if action is SuspendedJobAction.KEEP and (known := _suspended(job)):
+                    suspended.append(known)
+                await self._reconcile(job, action)
+        self.suspended = suspended
 
-    async def _reconcile(self, job: Job) -> None:
+    async def _reconcile(self, job: Job, action: SuspendedJobAction) -> None:
         try:
-            await self._apply(job, suspension.decide(job, self._clock.now()))
+            await self._apply(job, action)
         except ApiError as error:
             if not error.is_gone_or_changed:
                 _log.warning(
@@ -73,6 +92,13 @@ class JobResumer:
         )
         if action in _EVENTS:
             self._recorder.event(ObjectReference.for_job(job.metadata), *_EVENTS[action])
+
+
+def _suspended(job: Job) -> SuspendedJob | None:
+    record = suspension.parse(annotations_of(job.metadata).get(keys.SUSPENDED, ""))
+    if record is None:
+        return None
+    return SuspendedJob(job.metadata.namespace or "", job.metadata.name or "", record.until)
 
 
 _EVENTS = {

@@ -52,6 +52,11 @@ class ReplacementQueue:
         retry = self._retries.get(uid)
         return retry is None or self._clock.monotonic() >= retry.retry_at
 
+    def retry_in_seconds(self, uid: str) -> float | None:
+        """Return when a refused replacement is tried again; `None`: it was not refused."""
+        retry = self._retries.get(uid)
+        return None if retry is None else max(0.0, retry.retry_at - self._clock.monotonic())
+
     def back_off(self, uid: str) -> bool:
         """Have a refused replacement wait; return whether it was refused for the first time."""
         is_first = uid not in self._retries

@@ -12,6 +12,7 @@ while victims name a preemptor.
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from reprieve_operator.background import background
@@ -112,6 +113,10 @@ class Preemptors:
             nomination.preemptor_uid == left.preemptor_uid and nomination not in self._sets
             for nomination in self._nominations.values()
         )
+
+    def names(self) -> Mapping[str, Key]:
+        """Return namespace and name of each nominated preemptor, by uid."""
+        return {known.preemptor_uid: key for key, known in self._nominations.items()}
 
     def is_node_wanted(self, uid: str) -> bool:
         """True if any pod is nominated to the node of a victim."""

@@ -151,10 +151,73 @@ def test_the_extender_is_installed_with_its_rights_and_memory() -> None:
     ]
     (patch,) = manifests.read(manifests.MANIFESTS / "components" / "extender" / "webhooks.yaml")
     (patched,) = patch["spec"]["template"]["spec"]["containers"]
-    assert container["args"] == [*patched["args"], "--log-level=debug"]
+    assert container["args"] == ["--log-level=debug"]
+    assert container["env"][: len(patched["env"])] == patched["env"]
     assert container["resources"]["limits"] == patched["resources"]["limits"]
     assert patched["resources"]["requests"].items() <= container["resources"]["requests"].items()
     assert ("ClusterRoleBinding", "reprieve-extender") in found
+
+
+def test_the_api_server_evaluates_the_rules_that_the_overlay_leaves_to_it() -> None:
+    found, before = by_name(chart.render({"cel": {"enabled": True}})), by_name(chart.render())
+    overlay = manifests.MANIFESTS / "overlays" / "cel"
+    policies = by_name(manifests.read(overlay / "policies.yaml"))
+    changed = {key for key in before if found[key] != before[key]}
+    configurations = {
+        (f"{kind}WebhookConfiguration", "reprieve-webhooks") for kind in ("Mutating", "Validating")
+    }
+    assert {key: found[key] for key in found.keys() - before.keys()} == policies
+    assert changed == configurations
+    for kind in ("Mutating", "Validating"):
+        key = (f"{kind}WebhookConfiguration", "reprieve-webhooks")
+        expected = copy.deepcopy(before[key])
+        for operation in manifests.read(overlay / f"{kind.lower()}-webhooks.yaml")[0]:
+            _apply(expected["webhooks"], operation)
+        assert found[key] == expected
+
+
+def _apply(webhooks: list[Json], operation: Json) -> None:
+    """Apply one operation of the overlay's JSON patches."""
+    _, _, index, *path = operation["path"].split("/")
+    webhook, value = webhooks[int(index)], operation["value"]
+    if operation["op"] == "test":
+        assert webhook[path[0]] == value
+    elif path == ["matchConditions"]:
+        webhook["matchConditions"] = value
+    else:
+        assert path == ["matchConditions", "-"]
+        webhook["matchConditions"].append(value)
+
+
+def test_own_policies_of_the_api_server_are_yours_to_apply() -> None:
+    own = {"cel": {"enabled": True, "ownPolicies": True}}
+    found, before = by_name(chart.render(own | {"policy": {"ceiling": "1h"}})), chart.render()
+    assert set(found) == {*by_name(before), ("ConfigMap", "reprieve-policy")}
+    with pytest.raises(chart.FailError, match=r"set cel\.ownPolicies"):
+        chart.render({"cel": {"enabled": True}, "policy": {"ceiling": "1h"}})
+    with pytest.raises(chart.FailError, match="exclude each other"):
+        chart.render(own | {"classPriorities": {"enabled": True}})
+
+
+def test_the_monitoring_is_that_of_its_component() -> None:
+    found, before = by_name(chart.render({"monitoring": {"enabled": True}})), chart.render()
+    folder = manifests.MANIFESTS / "components" / "monitoring"
+    names = ("account.yaml", "podmonitor.yaml", "alerts.yaml")
+    expected = by_name([each for name in names for each in manifests.read(folder / name)])
+    added = {key: found[key] for key in found.keys() - by_name(before).keys()}
+    dashboard = added.pop(("ConfigMap", "reprieve-dashboard"))
+    assert added == expected
+    text = (folder / "dashboard.json").read_text(encoding="utf-8")
+    assert dashboard["data"] == {"reprieve.json": text}
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_the_page_is_turned_on_with_its_right() -> None:
+    found = by_name(chart.render({"ui": {"enabled": True}, "operator": {"args": ["--x=1"]}}))
+    assert found["ClusterRoleBinding", "reprieve-ui"]["subjects"][0]["name"] == "reprieve-operator"
+    (operator,) = found["Deployment", "reprieve-operator"]["spec"]["template"]["spec"]["containers"]
+    assert operator["env"] == [{"name": "REPRIEVE_UI", "value": "true"}]
+    assert operator["args"] == ["--x=1"]
 
 
 def test_what_a_value_turns_on_or_off_is_all_that_changes() -> None:

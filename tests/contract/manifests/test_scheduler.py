@@ -133,7 +133,9 @@ def test_the_component_enables_the_extender_and_raises_its_memory() -> None:
     base = manifests.named("Deployment", patch["metadata"]["name"])
     (based,) = base["spec"]["template"]["spec"]["containers"]
     assert container["name"] == based["name"]
-    assert container["args"] == ["--extender=true"]
+    # A variable, not a flag: `args` of an overlay would replace that.
+    assert container["env"] == [{"name": "REPRIEVE_EXTENDER", "value": "true"}]
+    assert "args" not in container
     assert "args" not in based
     assert SETTINGS.extender is False
 

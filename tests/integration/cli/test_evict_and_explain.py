@@ -226,9 +226,7 @@ async def test_lines_say_when_the_api_server_is_lost_and_found(
     stub, api = served
     stub.collections[PODS] = {"p": a_pod("p", **HINTED)}
     target = ClusterTarget(kubeconfig=None, context=None, namespace=None)
-    printing = asyncio.create_task(
-        watch._print_changes(api, target=target, once=False, show=watch.build_json)
-    )
+    printing = asyncio.create_task(watch._print_changes(api, target=target, form=watch.JSON))
     await until(lambda: stub.open_watches == 1)
     stub.is_failing = True
     lists = stub.calls[PODS]

@@ -150,7 +150,7 @@ async def test_a_watch_that_cannot_start_fails_on_a_terminal_and_in_a_pipe(
         stub.barred.add(PODS)
     target = ClusterTarget(namespace=None, kubeconfig=None, context=None)
     with pytest.raises(ApiError):
-        await watch._print_changes(api, target=target, once=False, show=lambda *_: "")
+        await watch._print_changes(api, target=target, form=watch.TEXT)
     console = Console(file=io.StringIO(), force_terminal=True)
     with pytest.raises(ApiError):
         await watch._show_live_table(api, target=target, console=console)

@@ -4,6 +4,7 @@ Slow where Helm is not built yet: `make upstream` builds it.
 """
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,26 @@ from distribution.templates import CHART, MANIFESTS
 from realcluster.binaries import build
 from realcluster.progress import Progress
 from reprieve_testing import chart
+from reprieve_webhooks.settings import Settings
 
 pytestmark = pytest.mark.slow
 
 Json = Any
-INSTALLED: dict[str, tuple[Json, Path]] = {
-    "base": ({"createNamespace": True}, MANIFESTS / "base"),
-    "extender": (
-        {"createNamespace": True, "extender": {"enabled": True}},
-        MANIFESTS / "overlays" / "extender",
+ON: Json = {"enabled": True}
+INSTALLED: dict[str, tuple[Json, str, tuple[str, ...]]] = {
+    "base": ({}, "base", ()),
+    "extender": ({"extender": ON}, "overlays/extender", ()),
+    "cel": ({"cel": ON}, "overlays/cel", ()),
+    "monitoring": ({"monitoring": ON}, "base", ("monitoring",)),
+    "ui": ({"ui": ON}, "base", ("ui",)),
+    "class-priorities": ({"classPriorities": ON}, "base", ("class-priorities",)),
+    "all that go together": (
+        {"cel": ON, "extender": ON, "monitoring": ON, "ui": ON},
+        "overlays/cel",
+        ("extender", "monitoring", "ui"),
     ),
 }
-"""What `kubectl kustomize` installs, and the values with which the chart does the same."""
+"""Values, and what does the same: a folder of `manifests` with components."""
 POD = {
     "replicas": 3,
     "args": ["--log-level=debug"],
@@ -47,11 +56,14 @@ VALUES: dict[str, Json] = {
         "webhooks": POD,
         "operator": POD,
         "failurePolicy": "Fail",
-        "extender": {"enabled": True},
-        "classPriorities": {"enabled": True},
+        "extender": ON,
+        "classPriorities": ON,
+        "monitoring": ON,
+        "ui": ON,
         "networkPolicies": {"enabled": False},
         "createNamespace": True,
     },
+    "the API server's policies": {"cel": ON},
     "a digest, and metrics for another namespace": {
         "image": {"digest": f"sha256:{'0' * 64}"},
         "metrics": {"namespaceSelector": {"matchLabels": {"team": "sre"}}},
@@ -77,6 +89,39 @@ def run(*words: object) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+def lookups(found: dict[tuple[str, str], Json]) -> set[bool]:
+    """Return whether the programs find each object that they look up by its name."""
+    names = Settings()
+    present = {(*key, each["metadata"].get("namespace", "")) for key, each in found.items()}
+    return {
+        looked_up in present
+        for looked_up in (
+            ("Secret", names.secret_name, names.namespace),
+            ("Service", names.service_name, names.namespace),
+            ("ValidatingWebhookConfiguration", names.webhook_configuration, ""),
+        )
+    }
+
+
+@pytest.mark.parametrize("field", ["namespace", "namePrefix", "nameSuffix"])
+def test_an_overlay_that_renames_is_no_way_to_install(
+    programs: dict[str, Path], tmp_path: Path, field: str
+) -> None:
+    before = objects(kustomize(programs, tmp_path / "base", "base"))
+    assert lookups(before) == {True}
+    # The webhooks find no certificates, so that they are never ready: docs/install.md says so.
+    renamed = objects(kustomize(programs, tmp_path / "renamed", "base", **{field: "x"}))
+    assert False in lookups(renamed)
+    secrets = {
+        (each["metadata"]["namespace"], each["metadata"]["name"])
+        for (kind, _), each in renamed.items()
+        if kind == "Secret"
+    }
+    assert (Settings().namespace, Settings().secret_name) not in secrets
+    page = (MANIFESTS.parent / "docs" / "install.md").read_text(encoding="utf-8")
+    assert f"`{field}`" in page
+
+
 def template(
     programs: dict[str, Path], values: Json, folder: Path, *words: str, of: Path = CHART
 ) -> "subprocess.CompletedProcess[str]":
@@ -95,11 +140,46 @@ def objects(text: str) -> dict[tuple[str, str], Json]:
 def test_the_chart_installs_what_kustomize_does_object_for_object(
     programs: dict[str, Path], tmp_path: Path, name: str
 ) -> None:
-    values, folder = INSTALLED[name]
-    rendered = template(programs, values, tmp_path)
+    values, folder, components = INSTALLED[name]
+    rendered = template(programs, {"createNamespace": True} | values, tmp_path)
     assert rendered.returncode == 0, rendered.stderr
-    kustomized = run(programs["kubectl"], "kustomize", folder)
-    assert objects(rendered.stdout) == objects(kustomized.stdout)
+    kustomized = kustomize(programs, tmp_path, folder, *components)
+    assert objects(rendered.stdout) == objects(kustomized)
+
+
+def kustomize(
+    programs: dict[str, Path], directory: Path, folder: str, *components: str, **more: Json
+) -> str:
+    """Return what an overlay of this folder of `manifests`, with components, installs."""
+    root = directory / "manifests"
+    shutil.copytree(MANIFESTS, root)
+    overlay = root / "overlays" / "made"
+    overlay.mkdir()
+    kustomization = {
+        "resources": [f"../../{folder}"],
+        "components": [f"../../components/{name}" for name in components],
+    }
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization | more))
+    done = run(programs["kubectl"], "kustomize", overlay)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("component", ["extender", "ui"])
+def test_a_component_goes_with_an_overlay_that_sets_arguments(
+    programs: dict[str, Path], tmp_path: Path, component: str
+) -> None:
+    deployment, variable = {
+        "extender": ("reprieve-webhooks", "REPRIEVE_EXTENDER"),
+        "ui": ("reprieve-operator", "REPRIEVE_UI"),
+    }[component]
+    path = "/spec/template/spec/containers/0/args"
+    patch = [{"op": "add", "path": path, "value": ["--log-level=debug"]}]
+    changed = {"target": {"kind": "Deployment"}, "patch": yaml.safe_dump(patch)}
+    found = objects(kustomize(programs, tmp_path, "base", component, patches=[changed]))
+    (container,) = found["Deployment", deployment]["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["--log-level=debug"]
+    assert {"name": variable, "value": "true"} in container["env"]
 
 
 @pytest.mark.parametrize("name", VALUES)

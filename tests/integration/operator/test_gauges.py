@@ -18,7 +18,9 @@ from reprieve_operator.leader import Leader, Term
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.settings import OperatorSettings
 from reprieve_operator.ui.document import state_of
+from reprieve_operator.victims.preemptors import Preemptors
 from reprieve_operator.victims.registry import ReconcilerRegistry
+from reprieve_operator.victims.victim_sets import VictimSets
 from reprieve_operator.victims.watch import VictimWatch
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
@@ -77,12 +79,24 @@ class OperatorReplica:
 
     def lead(self) -> None:
         """Begin a term, in which no watch runs."""
-        gate_controller: Any = SimpleNamespace(count_gated=lambda: 0)
-        divergence: Any = SimpleNamespace(count_diverging=lambda: 0)
+        clock = Clock(now=self.now, monotonic=lambda: self.seconds)
+        sets = VictimSets(clock)
+        gate_controller: Any = SimpleNamespace(count_gated=lambda: 0, statuses=list)
+        divergence: Any = SimpleNamespace(count_diverging=lambda: 0, diverging=list)
+        bare_pods: Any = SimpleNamespace(pending=list)
+        resumer: Any = SimpleNamespace(suspended=())
         api = cast("Api", None)
         watch = VictimWatch(api, self.registry.on_pod_update, self.registry.on_pod_delete)
         self.leader._term = Term(
-            self.registry, gate_controller, divergence, watch, NamespacePolicies(api)
+            self.registry,
+            gate_controller,
+            divergence,
+            watch,
+            NamespacePolicies(api),
+            sets,
+            Preemptors(api, sets, clock),
+            bare_pods,
+            resumer,
         )
 
     def now(self) -> datetime:

@@ -15,14 +15,20 @@ from prometheus_client import CollectorRegistry
 from reprieve_certs import issue
 from reprieve_certs.serving import ServingContext, load_self_signed
 from reprieve_operator.clock import Clock
+from reprieve_operator.gangs.divergence import DivergingGang
+from reprieve_operator.gangs.gate_status import GateStatus
 from reprieve_operator.history import History
+from reprieve_operator.replacements.bare_pods import PendingReplacement
+from reprieve_operator.replacements.job_resumer import SuspendedJob
 from reprieve_operator.ui import document, pages
 from reprieve_operator.ui.document import LeaderState
 from reprieve_operator.victims.pod_tracker import VictimRef
 from reprieve_operator.victims.registry import CurrentVictim
+from reprieve_policy.gangs.gate_steps import GateStep
 from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_policy.kube.values.timestamp import render
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Phase
+from reprieve_policy.lifecycle.victim_set import VictimSetKey
 from reprieve_runtime.serving.metrics_access import MetricsAccess
 from reprieve_runtime.serving.metrics_port import MetricsProtection, serve_metrics
 from reprieve_testing.objects.builders import an_eviction
@@ -44,8 +50,16 @@ class UiPage:
     url: str = ""
     is_leading: bool = True
     victims: list[CurrentVictim] = field(default_factory=list)
+    gates: list[GateStatus] = field(default_factory=list)
+    diverging: list[DivergingGang] = field(default_factory=list)
+    sets: dict[str, VictimSetKey] = field(default_factory=dict)
+    preemptors: dict[str, tuple[str, str]] = field(default_factory=dict)
+    replacements: list[PendingReplacement] = field(default_factory=list)
+    suspended: list[SuspendedJob] = field(default_factory=list)
 
-    def add_victim(self, namespace: str, name: str, phase: Phase = Phase.HINTED) -> None:
+    def add_victim(
+        self, namespace: str, name: str, phase: Phase = Phase.HINTED, gang: str = ""
+    ) -> None:
         """Add a victim that was asked to save a minute ago and has four more."""
         asked_at = self.now() - timedelta(minutes=1)
         state = replace(
@@ -55,6 +69,7 @@ class UiPage:
             hinted_at=asked_at,
             initiator=HOSTILE,
             reason=HOSTILE,
+            gang=gang,
         )
         ref = VictimRef(namespace, name, f"uid-{name}")
         self.victims.append(CurrentVictim(ref, phase, state, is_stuck=False))
@@ -69,10 +84,41 @@ class UiPage:
         self.history.add_step(namespace, name, f"uid-{name}", reason, "it is over")
         self.history.add_end(metadata, an_eviction().ended(outcome).build())
 
+    def add_gang(self, namespace: str, name: str, turn: int, minimum: int = 4) -> None:
+        """Add a gang that has all its pods, and waits for room."""
+        self.gates.append(
+            GateStatus(
+                namespace=namespace,
+                name=name,
+                step=GateStep.QUEUE,
+                minimum=minimum,
+                count=minimum,
+                bound=0,
+                gated=minimum,
+                priority=0,
+                has_other_gates=False,
+                turn=turn,
+            )
+        )
+
+    def add_preemptor(self, namespace: str, name: str, node: str, *victims: str) -> None:
+        """Add a pod that waits for the room of victims on a node."""
+        self.preemptors[f"uid-{name}"] = (namespace, name)
+        key = VictimSetKey(f"uid-{name}", node)
+        self.sets |= {f"uid-{victim}": key for victim in victims}
+
     def document(self) -> document.Document:
         """Return what the page shows now."""
         state = LeaderState(
-            victims=self.victims, queue_age_seconds=0.0, gated_pods=3, diverging_gangs=0
+            victims=self.victims,
+            queue_age_seconds=0.0,
+            gated_pods=3,
+            gates=self.gates,
+            diverging=self.diverging,
+            sets=self.sets,
+            preemptors=self.preemptors,
+            replacements=self.replacements,
+            suspended=self.suspended,
         )
         return document.build(
             identity="operator-a",

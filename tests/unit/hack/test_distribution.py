@@ -114,7 +114,9 @@ def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An own folder of manifests with one file of which a template is written."""
     monkeypatch.setattr(templates, "MANIFESTS", tmp_path)
     replicas = Replacement(pattern=r"  replicas: \d+\n", template="  replicas: {{ .Values.n }}\n")
-    source = Source(file="base/x.yaml", template="x.yaml", replacements=(replicas,), condition="on")
+    source = Source(
+        file="base/x.yaml", template="x.yaml", replacements=(replicas,), condition=".Values.on"
+    )
     monkeypatch.setattr(templates, "SOURCES", (source,))
     (tmp_path / "base").mkdir()
     return tmp_path / "base" / "x.yaml"

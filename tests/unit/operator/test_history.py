@@ -120,6 +120,6 @@ def test_what_is_remembered_is_bounded() -> None:
     for _ in range(history._MAX_STEPS + 1):
         kept.add_step("team", "last", "last", "CheckpointRequested", "x")
     assert kept.steps_of("u-0") == kept.steps_of("u-1") == ()
-    assert len(kept.steps_of("u-2")[0].note) == history._MAX_NOTE
+    assert len(kept.steps_of("u-2")[0].note) == history.MAX_NOTE
     assert len(kept.steps_of("last")) == history._MAX_STEPS
     assert [each.uid for each in kept.newest_first()][:2] == ["last", f"u-{history._MAX_VICTIMS}"]

@@ -11,6 +11,13 @@ const FAILED_STEPS = new Set([
   "PodEndedWithoutCheckpoint",
 ]);
 
+const PAST = {
+  "not-yet": () => "Steps of earlier leaders are being read.",
+  read: (since) => `Steps are known since ${since}: those before this operator led are from Events.`,
+  partly: (since) => `Steps are known since ${since}, not all of them: not all Events could be read.`,
+  forbidden: (since) => `Steps are known since ${since}: this operator may not list earlier Events.`,
+};
+
 const byId = (id) => document.getElementById(id);
 const opened = new Set();
 let token = "";
@@ -124,7 +131,8 @@ function show() {
     figure("Pods that wait for their gang", shown.gated_pods),
     figure("Gangs that diverge", shown.diverging_gangs, shown.diverging_gangs ? "soon" : ""),
   );
-  fill("namespace", [...shown.victims, ...shown.ended].map((victim) => victim.namespace));
+  const rows = [...shown.victims, ...shown.ended, ...shown.gangs, ...shown.queue];
+  fill("namespace", rows.map((row) => row.namespace).filter(Boolean));
   fill("phase", shown.victims.map((victim) => victim.phase));
   refreshRows();
   showDay();
@@ -158,11 +166,19 @@ function isProblem(victim) {
 }
 
 function isWanted(victim) {
+  return isShown(victim, `${victim.name} ${victim.gang} ${victim.initiator}`, isProblem(victim));
+}
+
+// Of gangs and of the queue: what they wait for names pods and gangs, too.
+function isWantedRow(row) {
+  return isShown(row, `${row.name} ${row.waits_for} ${row.node || ""}`, row.is_problem);
+}
+
+function isShown(row, words, needsLook) {
   const text = byId("text").value.trim().toLowerCase();
-  const words = `${victim.name} ${victim.gang} ${victim.initiator}`.toLowerCase();
-  return words.includes(text) &&
-    (!byId("namespace").value || victim.namespace === byId("namespace").value) &&
-    (!byId("problems").checked || isProblem(victim));
+  return words.toLowerCase().includes(text) &&
+    (!byId("namespace").value || row.namespace === byId("namespace").value) &&
+    (!byId("problems").checked || needsLook);
 }
 
 // What the rows were made from. They are made anew only when that changes, so that a refresh takes
@@ -171,7 +187,7 @@ let rowsKey = "";
 
 function refreshRows() {
   const filters = ["text", "namespace", "phase"].map((id) => byId(id).value);
-  const parts = [shown.victims, shown.ended, shown.victim_count, filters,
+  const parts = [shown.victims, shown.ended, shown.victim_count, shown.gangs, shown.queue, filters,
     byId("problems").checked, [...opened]];
   const key = JSON.stringify(parts);
   if (key === rowsKey) return document.querySelectorAll("[data-deadline]").forEach(showTimeLeft);
@@ -189,8 +205,57 @@ function showRows() {
   const more = shown.victim_count - shown.victims.length;
   byId("now-note").textContent = `${now.length} of ${shown.victim_count} victims are shown.` +
     (more > 0 ? ` ${more} with later deadlines are not in this list.` : "");
+  showGangs();
+  showQueue();
   // The rows are new: a user of the keyboard stays at the same place.
   if (focused) document.querySelector(`[data-uid="${CSS.escape(focused)}"]`)?.focus();
+}
+
+function showGangs() {
+  const gangs = shown.gangs.filter(isWantedRow);
+  byId("gangs-note").textContent = `${gangs.length} of ${shown.gang_count} gangs are shown: those ` +
+    "that wait to start, leave as a unit, or whose pods differ.";
+  byId("gangs").replaceChildren(...gangs.map((gang) => plainRow(gang, [
+    cell(gang.namespace),
+    cell(gang.phase, gang.is_problem ? "bad" : ""),
+    cell(gang.waits_for),
+    timeCell(gang.until),
+    numberCell(gang.pods || null),
+    numberCell(gang.minimum),
+    numberCell(gang.minimum === null ? null : gang.gated),
+    numberCell(gang.bound),
+  ])));
+}
+
+function showQueue() {
+  const queue = shown.queue.filter(isWantedRow);
+  byId("queue-note").textContent = `${queue.length} of ${shown.queue_count} are shown: what waits ` +
+    "to come back, for room, or for its victims to leave.";
+  byId("queue").replaceChildren(...queue.map((row) => plainRow(row, [
+    cell(row.namespace),
+    cell(row.kind),
+    cell(row.waits_for, row.is_problem ? "bad" : ""),
+    timeCell(row.until),
+    cell(row.node),
+  ])));
+}
+
+function plainRow(shownRow, cells) {
+  const row = element("tr");
+  const head = element("th", shownRow.name, "mono");
+  head.scope = "row";
+  row.append(head, ...cells);
+  return row;
+}
+
+function timeCell(text) {
+  const made = cell();
+  if (text) made.append(time(text));
+  return made;
+}
+
+function numberCell(value) {
+  return cell(value === null ? "" : String(value), "number");
 }
 
 function rows(victim, cells, columns) {
@@ -228,7 +293,7 @@ function timeline(victim) {
   ].filter(Boolean);
   if (facts.length) box.append(element("p", facts.join(". ")));
   if (!victim.steps.length) {
-    box.append(element("p", "No step since this operator leads. `kubectl get events` has earlier ones."));
+    box.append(element("p", "No step is known. `kubectl get events` may have earlier ones."));
     return box;
   }
   const list = element("ol");
@@ -239,6 +304,7 @@ function timeline(victim) {
     const at = Date.parse(step.at);
     const after = before === null ? "" : ` (after ${duration(at - before)})`;
     item.append(time(step.at), after, " ", name, `: ${step.note}`);
+    if (step.is_from_event) item.append(element("span", " (from an Event)", "past"));
     list.append(item);
     before = at;
   }
@@ -292,6 +358,9 @@ function showDay() {
   byId("day-note").textContent = shown.since
     ? `Counted since ${new Date(shown.since).toLocaleString()}, when this operator began to lead. ` +
       "Kept: the work that saved victims would have lost without notice, since their start or last save."
+    : "";
+  byId("past-note").textContent = shown.is_leading
+    ? PAST[shown.past_steps](new Date(shown.steps_since).toLocaleString())
     : "";
   byId("namespaces").replaceChildren(...shown.namespaces.map((totals) => {
     const row = element("tr");

@@ -130,6 +130,8 @@ async def test_a_diverging_gang_is_reported_once_and_counted_until_it_agrees(tmp
         differing = member("p2").in_class(5)
         assert await count.sweep(member("p1"), differing) == [("p2", "GangDiverges", DIFFERS)]
         assert count.monitor.count_diverging() == 1
+        (known,) = count.monitor.diverging()
+        assert (f'"{known.name}"' in DIFFERS, known.text) == (True, DIFFERS)
         assert await count.sweep(member("p1"), differing, member("p3")) == []
         assert count.monitor.count_diverging() == 1
         assert await count.sweep(member("p1"), member("p3")) == []

@@ -22,6 +22,7 @@ from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.gangs.gate_steps import GateStep
 from reprieve_policy.kube.values import timestamp
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_testing.objects.builders import NOW, after
@@ -388,6 +389,27 @@ async def test_the_gated_pods_are_counted_for_a_metric(tmp_path: Path):
         assert running.controller.count_gated() == 2
         running.stub.send("DELETED", members("a")[0], ALL)
         await running.until(lambda: running.controller.count_gated() == 1)
+
+
+async def test_what_each_gang_waits_for_is_known_for_the_page(tmp_path: Path):
+    pods = (*members("abcd"), *members("efgh", gang="next"), *members("xy", gang="half"))
+    async with running_controller(tmp_path, *pods, room=3) as running:
+        await running.until(lambda: running.events.reasons.count("GangWaitingForRoom") == 2)
+        found = {one.name: one for one in running.controller.statuses()}
+        assert {name: (one.step, one.turn, one.count) for name, one in found.items()} == {
+            "train": (GateStep.QUEUE, 1, 4),
+            "next": (GateStep.QUEUE, 2, 4),
+            "half": (GateStep.WAIT, 0, 2),
+        }
+        assert found["half"].until == after(running.policy.current.gang_gate_timeout_seconds)
+        assert found["train"].until is None
+        running.set_room(4)
+        await running.until(lambda: running.released("abcd") == list("abcd"))
+        running.add(*released("abcd"))
+        await running.has_reconciled()
+        (placed,) = [one for one in running.controller.statuses() if one.name == "train"]
+        assert (placed.step, placed.gated, placed.bound, placed.turn) == (GateStep.WAIT, 0, 0, 0)
+        assert placed.until is not None
 
 
 async def test_released_pods_show_it_until_their_gang_is_placed(tmp_path: Path):

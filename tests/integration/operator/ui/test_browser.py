@@ -5,11 +5,14 @@ index of Python has (Debian: `apt install chromium`).
 """
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from reprieve_operator.gangs.divergence import DivergingGang
+from reprieve_operator.history import PastStep, PastSteps, Step
+from reprieve_operator.replacements.bare_pods import PendingReplacement
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Phase
 from reprieve_testing.servers.browser import CHROMIUM, Browser, browser
 from reprieve_testing.servers.ui_page import GOOD, HOSTILE, WITHOUT_RIGHT, UiPage, ui_page
@@ -21,6 +24,10 @@ pytestmark = [
 
 NAMES = "[...document.querySelectorAll('#victims th button')].map(each => each.textContent)"
 STATUS = "document.querySelector('#status').textContent"
+SET = (
+    "(() => {{ const each = document.querySelector('#{id}'); each.{field} = {value};"
+    " each.dispatchEvent(new Event('input', {{bubbles: true}})); }})()"
+)
 FOCUSED = "document.activeElement.id || document.activeElement.textContent"
 
 
@@ -101,16 +108,12 @@ async def test_filters_and_the_last_day(tab: Browser) -> None:
         ["team-a", "1", "1", "0", "2.00", "0.00"],
         ["team-b", "1", "0", "1", "0.00", "2.00"],
     ]
-    choose = (
-        "(() => {{ const each = document.querySelector('#{id}'); each.{field} = {value};"
-        " each.dispatchEvent(new Event('input', {{bubbles: true}})); }})()"
-    )
-    await tab.evaluate(choose.format(id="namespace", field="value", value="'team-b'"))
+    await tab.evaluate(SET.format(id="namespace", field="value", value="'team-b'"))
     assert await tab.evaluate(NAMES) == ["sweeps"]
-    await tab.evaluate(choose.format(id="phase", field="value", value="'hinted'"))
+    await tab.evaluate(SET.format(id="phase", field="value", value="'hinted'"))
     assert await tab.evaluate(NAMES) == []
-    await tab.evaluate(choose.format(id="phase", field="value", value="''"))
-    await tab.evaluate(choose.format(id="problems", field="checked", value="true"))
+    await tab.evaluate(SET.format(id="phase", field="value", value="''"))
+    await tab.evaluate(SET.format(id="problems", field="checked", value="true"))
     assert await tab.evaluate(NAMES) == []
     ended = "[...document.querySelectorAll('#ended th button')].map(each => each.textContent)"
     assert await tab.evaluate(ended) == ["lost"]
@@ -128,8 +131,84 @@ async def test_a_screen_reader_finds_a_name_for_each_control_table_and_bar(tab: 
     for role in ("searchbox", "combobox", "checkbox", "button", "table", "progressbar"):
         assert named[role], role
         assert all(named[role]), f"a {role} has no name"
-    assert named["heading"] == ["Reprieve", "Now", "The last 24 hours", "Lately"]
+    views = ["Now", "Gangs", "Queue", "The last 24 hours", "Lately"]
+    assert named["heading"] == ["Reprieve", *views]
+    assert [name for name in named["region"] if name in views] == views
+    assert named["navigation"] == ["Views"]
     assert len(named["main"]) == len(named["search"]) == len(named["status"]) == 1
+
+
+def rows_of(table: str) -> str:
+    """Return an expression for the rows of a table, each as its cells."""
+    cells = "[...row.children].map(cell => cell.textContent)"
+    return f"[...document.querySelectorAll('#{table} tr')].map(row => {cells})"
+
+
+async def test_gangs_and_the_queue_say_who_waits_for_whom(tab: Browser, page: UiPage) -> None:
+    page.add_gang("team-a", "first", turn=1)
+    page.add_gang("team-b", "second", turn=2)
+    page.add_victim("team-a", "member-0", Phase.SAVED, gang="leaving")
+    page.add_victim("team-a", "member-1", gang="leaving")
+    page.diverging.append(DivergingGang("team-b", "mixed", f"differs in {HOSTILE}"))
+    page.add_preemptor("team-b", "urgent", "node-1", "trains", "sweeps")
+    page.replacements.append(PendingReplacement("gone", "team-a", "bare", page.now()))
+    await enter(tab)
+    await tab.see(f"{NAMES}.length === 4")
+    gangs = await tab.evaluate(rows_of("gangs"))
+    assert [row[:4] for row in gangs] == [
+        ["first", "team-a", "waiting for room", "room for 4 pods; turn 1 of 2"],
+        [
+            *("second", "team-b", "waiting for room"),
+            "room for 4 pods; turn 2 of 2, after team-a/first",
+        ],
+        ["leaving", "team-a", "leaving", "member-1 to be ready"],
+        ["mixed", "team-b", "pods differ", f"nothing: a pod differs in {HOSTILE}"],
+    ]
+    assert [row[5:] for row in gangs][1:3] == [["4", "4", "4", "0"], ["2", "", "", ""]]
+    queue = await tab.evaluate(rows_of("queue"))
+    assert [[*row[:4], row[5]] for row in queue] == [
+        [
+            *("urgent", "team-b", "preemptor"),
+            "2 of 2 victims to be ready: team-a/trains, team-b/sweeps",
+            "node-1",
+        ],
+        ["first", "team-a", "gang", "room for 4 pods; turn 1 of 2", ""],
+        ["second", "team-b", "gang", "room for 4 pods; turn 2 of 2, after team-a/first", ""],
+        ["bare", "team-a", "pod", "its next try: the API server refused it", ""],
+    ]
+    assert await tab.evaluate("document.querySelectorAll('img').length") == 0
+
+    # The text finds what waits for a pod, and the box what needs a look.
+    await tab.press("/")
+    await tab.type("sweeps")
+    await tab.see(f"{rows_of('queue')}.map(row => row[0]).join() === 'urgent'")
+    assert await tab.evaluate(rows_of("gangs")) == []
+    await tab.evaluate(SET.format(id="text", field="value", value="''"))
+    await tab.evaluate(SET.format(id="problems", field="checked", value="true"))
+    assert [row[0] for row in await tab.evaluate(rows_of("gangs"))] == ["mixed"]
+    assert [row[0] for row in await tab.evaluate(rows_of("queue"))] == ["bare"]
+
+
+async def test_a_view_is_reached_by_its_link(tab: Browser) -> None:
+    await enter(tab)
+    await tab.see(f"{NAMES}.length === 2")
+    await tab.evaluate("document.querySelector('#views a').focus()")
+    await tab.press("Tab")
+    await tab.press("Tab")
+    assert await tab.evaluate(FOCUSED) == "Queue"
+    await tab.press("Enter")
+    await tab.see(f"({FOCUSED}) === 'queue-view'")
+
+
+async def test_steps_of_an_earlier_leader_are_shown_as_such(tab: Browser, page: UiPage) -> None:
+    at = page.history.since - timedelta(minutes=5)
+    step = Step(at, "CheckpointRequested", "asked by another leader", is_from_event=True)
+    page.history.add_past([PastStep("team-a", "trains", "uid-trains", step)], PastSteps.READ)
+    await enter(tab)
+    await tab.see("document.querySelector('#past-note').textContent.includes('from Events')")
+    await tab.evaluate("document.querySelector('[data-uid=uid-trains]').click()")
+    text = "document.querySelector('#victims .steps').textContent"
+    assert "asked by another leader (from an Event)" in await tab.evaluate(text)
 
 
 async def test_another_replica_says_who_leads(tab: Browser, page: UiPage) -> None:

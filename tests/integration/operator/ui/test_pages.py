@@ -108,6 +108,24 @@ async def test_the_document_has_victims_by_their_deadlines_and_pods_that_ended(
     assert (shown["victim_count"], shown["gated_pods"]) == (2, 3)
 
 
+async def test_the_document_has_gangs_the_queue_and_since_when_it_knows_steps(
+    page: UiPage, session: aiohttp.ClientSession
+) -> None:
+    page.add_gang("team-a", "first", turn=1)
+    page.add_victim("team-a", "trains")
+    page.add_preemptor("team-b", "urgent", "node-1", "trains")
+    _, _, shown = await data(page, session)
+    assert [(row["name"], row["phase"]) for row in shown["gangs"]] == [
+        ("first", "waiting for room")
+    ]
+    assert [(row["kind"], row["name"]) for row in shown["queue"]] == [
+        ("preemptor", "urgent"),
+        ("gang", "first"),
+    ]
+    assert (shown["gang_count"], shown["queue_count"]) == (1, 2)
+    assert (shown["past_steps"], shown["steps_since"]) == ("not-yet", shown["since"])
+
+
 async def test_a_replica_that_does_not_lead_names_the_leader_and_no_victim(
     page: UiPage, session: aiohttp.ClientSession
 ) -> None:
@@ -144,5 +162,17 @@ def test_the_component_turns_it_on_and_the_role_grants_it(monkeypatch: pytest.Mo
     assert [each["name"] for each in deployed["containers"]] == [container["name"]]
     monkeypatch.setenv("REPRIEVE_UI", "true")
     assert settings.read([]).ui
+    assert component["resources"] == ["rbac.yaml"]
+    rights, binding = manifests.read(manifests.MANIFESTS / "components/ui/rbac.yaml")
+    reads = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["list"]}
+    assert rights["rules"] == [reads]
+    assert binding["roleRef"]["name"] == rights["metadata"]["name"]
+    assert binding["subjects"] == [
+        {
+            "kind": "ServiceAccount",
+            "name": settings.OperatorSettings().deployment_name,
+            "namespace": "reprieve-system",
+        }
+    ]
     role = manifests.named("ClusterRole", pages.ROLE)
     assert role["rules"] == [{"nonResourceURLs": [pages.PATH], "verbs": ["get"]}]

@@ -98,6 +98,7 @@ async def watching(directory: Path, *nominated: Any) -> AsyncIterator[World]:
 async def test_a_preemptor_that_stays_away_has_left(tmp_path: Path) -> None:
     async with watching(tmp_path, a_preemptor()) as world:
         assert world.preemptors.is_node_wanted("a")
+        assert world.preemptors.names() == {"uid-of-high": ("team", "high")}
         world.seconds = 10.0
         await world.send("DELETED", a_preemptor())
         assert not world.preemptors.has_left("a")
