@@ -105,7 +105,8 @@ async def test_connections_that_are_replaced_all_the_time_take_less_than_the_lim
         attackers_of(program, addresses=4) as attackers,
     ):
         attackers.stall(700, LARGEST, again=True)
-        await until(lambda: attackers.opened >= 1500)
+        # Each sends as much as the server takes: on a busy machine, for minutes.
+        await until(lambda: attackers.opened >= 1500, seconds=600)
         check_memory(program)
 
 

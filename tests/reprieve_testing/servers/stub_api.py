@@ -247,8 +247,8 @@ def _kubeconfig(server: str) -> Any:
     }
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def until(holds: Callable[[], bool], *, seconds: float = DEADLINE_SECONDS) -> None:
     """Wait until a condition holds; the deadline is generous."""
-    async with asyncio.timeout(DEADLINE_SECONDS):
+    async with asyncio.timeout(seconds):
         while not holds():  # noqa: ASYNC110 - a watch on a socket triggers no event
             await asyncio.sleep(0.01)
