@@ -181,6 +181,11 @@ def call(cluster: stub_api.Collections, pods: int, *, whole: bool) -> bytes:
     return json.dumps({"Pod": waiting_pod(0), way: by_node}, separators=(",", ":")).encode()
 
 
+def about(body: bytes, number: int) -> bytes:
+    """Return a call about another waiting pod."""
+    return body.replace(_uid(0), _uid(number))
+
+
 def _measure(options: argparse.Namespace, folder: Path, trust: ssl.SSLContext) -> None:
     cluster = collections(options.nodes, options.pods, 2 * options.calls + 1)
     ways = {"uids": False, "whole pods": True}
@@ -228,7 +233,7 @@ def _turn(
     before = server.cpu_seconds()
     with _probing(server, trust) as waits:
         for number in preemptors:
-            asked = body.replace(_uid(0), _uid(number))
+            asked = about(body, number)
             begun = time.perf_counter()
             status, answer = _post(server, trust, asked)
             seconds.append(time.perf_counter() - begun)

@@ -1,0 +1,111 @@
+"""Counts what the threads of a program do: calls of functions, and memory at its peak.
+
+Counts are the same on a fast and on a slow machine, and on a busy and on a quiet one.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
+
+_COUNTED = ("call", "c_call")
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
+"""Python 3.11 calls a function for each, later versions do not."""
+_POOL_PREFIX = "asyncio_"
+"""The names of the threads of an event loop's pool begin so."""
+_STILL_SECONDS = 0.025
+_PATIENCE_SECONDS = 60.0
+
+
+class CallCounter:
+    """Counts the calls of Python functions, and the calls of C functions from Python.
+
+    It counts in the thread that installs it, and in the thread pool of an event loop.
+    """
+
+    def __init__(self) -> None:
+        self._of_threads: list[_ThreadCalls] = []
+
+    @property
+    def calls(self) -> int:
+        """The number so far."""
+        return sum(each.calls for each in self._of_threads)
+
+    def install(self) -> None:
+        """Count from now on."""
+        threading.setprofile(self._begin_thread)
+        self._count_in_this_thread()
+
+    def remove(self) -> None:
+        """Stop in this thread, and in those that start later."""
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+    def wait_still(self) -> int:
+        """Return the number of calls once the program does nothing any more."""
+        deadline, before = time.monotonic() + _PATIENCE_SECONDS, -1
+        while before != (before := self.calls):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the program is still busy after {_PATIENCE_SECONDS:.0f} s")
+            time.sleep(_STILL_SECONDS)
+        return before
+
+    def _begin_thread(self, frame: FrameType, event: str, argument: Any) -> None:
+        if threading.current_thread().name.startswith(_POOL_PREFIX):
+            self._count_in_this_thread()
+        else:
+            sys.setprofile(None)
+
+    def _count_in_this_thread(self) -> None:
+        # Each thread counts for itself: two that add to one number would lose calls.
+        calls = _ThreadCalls()
+        self._of_threads.append(calls)
+        sys.setprofile(calls.note)
+
+
+class _ThreadCalls:
+    """The calls of one thread."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def note(self, frame: FrameType, event: str, argument: Any) -> None:
+        """Count an event of `sys.setprofile`."""
+        if event in _COUNTED and frame.f_code.co_name not in _COMPREHENSIONS:
+            self.calls += 1
+
+
+def median_calls(counter: CallCounter, work: Sequence[Callable[[], None]]) -> float:
+    """Return the calls of one piece of work: the median, because timers add to some."""
+    found, before = [], counter.wait_still()
+    for each in work:
+        each()
+        after = counter.wait_still()
+        found.append(after - before)
+        before = after
+    return statistics.median(found)
+
+
+def median_peak_bytes(counter: CallCounter, work: Sequence[Callable[[], None]]) -> float:
+    """Return how much memory of Python one piece of work takes at its peak."""
+    found = []
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for each in work:
+            counter.wait_still()
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            each()
+            counter.wait_still()
+            found.append(tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        tracemalloc.stop()
+    return statistics.median(found)

@@ -1,0 +1,52 @@
+"""What one call of a scheduler costs `reprieve-webhooks`, with the decision in its thread."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from itertools import count
+
+from bench import extender
+
+from . import counting, webhooks_process
+from .counting import CallCounter
+from .decoding import DECODED
+from .tls_client import TlsClient
+
+_NODES, _PODS = 200, 10
+_WARM_UP, _CALLS = 2, 7
+_FLAGS = ("--extender=true", "--extender-schedulers=", "--extender-timeout-seconds=60")
+
+
+def measure() -> dict[str, float]:
+    """Return the figures."""
+    cluster = extender.collections(_NODES, _PODS, 2 * (_WARM_UP + 2 * _CALLS))
+    return webhooks_process.run(cluster, partial(_measure, cluster), *_FLAGS)
+
+
+def _measure(
+    cluster: extender.Collections, client: TlsClient, counter: CallCounter
+) -> dict[str, float]:
+    ways, found, numbers = {"uids": False, "whole pods": True}, {}, count()
+    for name, whole in ways.items():
+        what = f"call of the extender, {_NODES} nodes, {name}"
+        body = extender.call(cluster, _PODS, whole=whole)
+        call = partial(_call, client, body, numbers)
+        for _ in range(_WARM_UP):
+            call()
+        bytes_before, blocks_before = DECODED.bytes, DECODED.blocks
+        found |= {
+            f"{what}: calls": counting.median_calls(counter, [call] * _CALLS),
+            f"{what}: decoded bytes": (DECODED.bytes - bytes_before) / _CALLS,
+            f"{what}: decoded blocks": (DECODED.blocks - blocks_before) / _CALLS,
+        }
+        found[f"{what}: peak memory [B]"] = counting.median_peak_bytes(counter, [call] * _CALLS)
+    return found
+
+
+def _call(client: TlsClient, body: bytes, numbers: count[int]) -> None:
+    """Ask about a pod that was not asked about: a second call would be told to wait."""
+    asked = extender.about(body, next(numbers))
+    answer = json.loads(client.post(extender.PATH, asked))
+    if len(answer["NodeNameToMetaVictims"]) != 1:
+        raise ValueError(f"no node was chosen: {answer}")
