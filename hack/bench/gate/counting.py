@@ -13,7 +13,6 @@ import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
 
 _COUNTED = ("call", "c_call")
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
@@ -21,7 +20,7 @@ _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 _POOL_PREFIX = "asyncio_"
 """The names of the threads of an event loop's pool begin so."""
 _STILL_SECONDS = 0.025
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 600.0
 
 
 class CallCounter:
@@ -48,16 +47,16 @@ class CallCounter:
         sys.setprofile(None)
         threading.setprofile(None)
 
-    def wait_still(self) -> int:
-        """Return the number of calls once the program does nothing any more."""
+    def wait_still(self, seconds: float = _STILL_SECONDS) -> int:
+        """Return the number of calls once the program has done nothing for a while."""
         deadline, before = time.monotonic() + _PATIENCE_SECONDS, -1
         while before != (before := self.calls):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the program is still busy after {_PATIENCE_SECONDS:.0f} s")
-            time.sleep(_STILL_SECONDS)
+            time.sleep(seconds)
         return before
 
-    def _begin_thread(self, frame: FrameType, event: str, argument: Any) -> None:
+    def _begin_thread(self, *_: object) -> None:
         if threading.current_thread().name.startswith(_POOL_PREFIX):
             self._count_in_this_thread()
         else:
@@ -76,7 +75,7 @@ class _ThreadCalls:
     def __init__(self) -> None:
         self.calls = 0
 
-    def note(self, frame: FrameType, event: str, argument: Any) -> None:
+    def note(self, frame: FrameType, event: str, _: object) -> None:
         """Count an event of `sys.setprofile`."""
         if event in _COUNTED and frame.f_code.co_name not in _COMPREHENSIONS:
             self.calls += 1

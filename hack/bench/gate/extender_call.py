@@ -13,9 +13,9 @@ from .counting import CallCounter
 from .decoding import DECODED
 from .tls_client import TlsClient
 
-_NODES, _PODS = 200, 10
-_WARM_UP, _CALLS = 2, 7
-_FLAGS = ("--extender=true", "--extender-schedulers=", "--extender-timeout-seconds=60")
+_NODES, _PODS = 100, 10
+_WARM_UP, _CALLS = 2, 5
+_FLAGS = ("--extender=true", "--extender-schedulers=", "--extender-timeout-seconds=3600")
 
 
 def measure() -> dict[str, float]:

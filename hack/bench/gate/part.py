@@ -1,4 +1,4 @@
-"""Measures one part of the gate in this process, and writes its figures to standard output.
+"""Measures one part of the gate in this process, and writes its figures to a file.
 
 A part runs a program of ours in the main thread, as its command line starts it. Each part has a
 process of its own, in which hashes are the same each time.
@@ -13,8 +13,13 @@ from pathlib import Path
 
 from . import decoding
 
-PARTS = ("reviews", "extender_call", "victim", "cel_overlay")
-"""The modules; each has a function `measure`."""
+PARTS = {
+    "reviews": "review of ",
+    "extender_call": "call of the extender",
+    "victim": "life of a victim",
+    "cel_overlay": "CEL overlay",
+}
+"""The modules, each with a function `measure`, and how the names of their figures begin."""
 
 
 def main() -> None:

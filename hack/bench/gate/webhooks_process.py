@@ -20,7 +20,7 @@ from .counting import CallCounter
 from .tls_client import TlsClient
 
 T = TypeVar("T")
-_READY_SECONDS = 120.0
+_READY_SECONDS = 600.0
 _FIRST_WORDS = 3
 """Of the command: the interpreter and the module."""
 
