@@ -1,4 +1,4 @@
-"""`make bench-gate-cluster`: fails if a victim or a created pod costs more than the checked-in figures say.
+"""`make bench-gate-cluster`: fails if a victim or a created pod costs more than checked in.
 
 It counts writes and calls to the API server a victim, by verb, and calls to the webhooks a created
 pod. It compares the processor time of our programs with that of a fixed loop, which is run between
@@ -74,7 +74,9 @@ def _run(options: GateOptions, progress: Progress) -> int:
     sys.stdout.write(f"\n{figures.table(rows)}\n")
     failed = [row.name for row in rows if row.is_failure]
     if failed:
-        progress.say(f"{NAME}: {', '.join(failed)}. If that is meant: make bench-gate-cluster UPDATE=1")
+        progress.say(
+            f"{NAME}: {', '.join(failed)}. If that is meant: make bench-gate-cluster UPDATE=1"
+        )
     return 1 if failed else 0
 
 

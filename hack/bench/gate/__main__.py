@@ -28,11 +28,12 @@ from .comparison import Comparison
 from .figures_file import KnownFigures
 
 NAME = "bench-gate"
-_ENVIRONMENT = {
+ENVIRONMENT: Mapping[str, str] = {
     "PYTHONHASHSEED": "0",  # the order of a set decides how many members are looked at
     "SSL_CERT_FILE": os.devnull,  # what the system trusts is not ours
     "SSL_CERT_DIR": os.devnull,
 }
+"""Of the parts' processes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,12 +111,16 @@ def _report(
     return 1
 
 
-def count(parts: Sequence[str], progress: Progress) -> dict[str, float]:
+def count(
+    parts: Sequence[str], progress: Progress, environment: Mapping[str, str] = ENVIRONMENT
+) -> dict[str, float]:
     """Return the figures of some parts, counted side by side."""
     with tempfile.TemporaryDirectory(prefix="reprieve-gate-") as scratch:
         folder = Path(scratch)
         with progress.task(f"counting {', '.join(parts)}") as task, ExitStack() as stack:
-            running = {name: stack.enter_context(_running(name, folder)) for name in parts}
+            running = {
+                name: stack.enter_context(_running(name, folder, environment)) for name in parts
+            }
             while any(process.poll() is None for process in running.values()):
                 task.tick()
                 time.sleep(0.1)
@@ -129,12 +134,14 @@ def count(parts: Sequence[str], progress: Progress) -> dict[str, float]:
 
 
 @contextmanager
-def _running(name: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _running(
+    name: str, folder: Path, environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a part's process; end it after the block."""
     words = [sys.executable, "-m", part.__name__, name, str(folder / f"{name}.json")]
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
-            words, stdout=log, stderr=log, env=os.environ | _ENVIRONMENT, start_new_session=True
+            words, stdout=log, stderr=log, env=os.environ | environment, start_new_session=True
         )
     try:
         yield process

@@ -64,5 +64,8 @@ def rendered(known: KnownFigures) -> str:
     lines = [_HEAD, "[libraries]"]
     lines += [f'{name} = "{number}"' for name, number in sorted(known.libraries.items())]
     lines += ["", "[figures]"]
-    lines += [f"{json.dumps(name)} = {value:g}" for name, value in sorted(known.figures.items())]
+    lines += [
+        f"{json.dumps(name)} = {round(value, 1):.12g}"
+        for name, value in sorted(known.figures.items())
+    ]
     return "\n".join(lines) + "\n"

@@ -24,7 +24,7 @@ SIZES = {"small": 0, "4 KB": 4096, "30 KB": 30720}
 """0 stands for the smallest pod that there is."""
 PATHS = {"mutating": "/mutate", "validating": "/validate"}
 _CLASS = "4"
-_WARM_UP, _REVIEWS = 10, 15
+_WARM_UP, _REVIEWS = 5, 9
 _LEAST_SECONDS = 100
 """Of a timeout for checkpoints. 500 times from here on are within every policy."""
 _NUMBERS = count()
