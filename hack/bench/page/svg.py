@@ -30,10 +30,10 @@ def draw(plot: Plot) -> str:
     rows = [
         _row(number, name, value, longest) for number, (name, value) in enumerate(plot.bars.items())
     ]
+    size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
-            f'viewBox="0 0 {_WIDTH} {height}" role="img">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
             f"<title>{title}</title>",
             f"<style>{_STYLE}</style>",
             f'<text class="title" x="0" y="20">{title}</text>',
