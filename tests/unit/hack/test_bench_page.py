@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from xml.etree import ElementTree as xml
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -76,7 +76,7 @@ def test_a_result_is_shown_with_its_conditions_and_remarks():
 
 
 def test_bars_are_as_long_as_their_values():
-    drawn = xml.fromstring(svg.draw(Plot("A & B", {"Reprieve": 2.0, "other <1>": 1.0, "no": 0.0})))
+    drawn = ET.fromstring(svg.draw(Plot("A & B", {"Reprieve": 2.0, "other <1>": 1.0, "no": 0.0})))
     space = "{http://www.w3.org/2000/svg}"
     bars = drawn.findall(f"{space}rect")
     widths = [int(bar.attrib["width"]) for bar in bars]
@@ -252,7 +252,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_is_measured_is_checked_in_and_shown(root: Path):
     assert page.main(["--only", "check"]) == 0
-    assert results.read(root / "measured/check.json") == Result(CONDITIONS, MEASUREMENT)
+    assert results.read(root / "measured/check.json") == Result(CONDITIONS, MEASUREMENT, [])
     assert "| one file | 2.00 | 1.50 | 80 |" in (root / markdown.PAGE).read_text("utf-8")
     assert (root / markdown.DRAWINGS / "check-1.svg").exists()
 
@@ -298,6 +298,7 @@ def test_the_newest_figures_of_a_folder_are_read(root: Path, monkeypatch: pytest
     found = results.read(root / "measured/preemption.json")
     assert found is not None
     assert isinstance(found.measurement.tables[0], Table)
+    assert found.measurement.tables[0].rows[0][0] == "stock scheduler"
 
 
 def test_the_conditions_name_versions_and_no_path():
