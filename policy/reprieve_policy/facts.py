@@ -15,8 +15,8 @@ from .config import koordinator, preemption_class
 from .config.namespace import OFF, WORKLOAD_TYPE_CLASS, NamespacePolicy
 from .config.settings import PolicySettings
 from .keys import DEFAULT_PREEMPTION_CLASS, PREEMPTION_CLASS, PREEMPTION_PRIORITY_CLASS
+from .kube.limits.quota import Amounts, Quotas
 from .kube.objects import PodView, Resource, annotations_of, pod_group_name_of
-from .kube.quota import Amounts, Quotas
 from .lifecycle import ledger
 
 HIGHEST_USER_PRIORITY = 1_000_000_000

@@ -19,8 +19,9 @@ from reprieve_policy.config.preemption_class import HIGHEST, LOWEST, ClassSet
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import job_requests, membership
-from reprieve_policy.kube import quota
 from reprieve_policy.kube.kinds import KINDS
+from reprieve_policy.kube.limits import quota
+from reprieve_policy.kube.limits.quota import Quotas
 from reprieve_policy.kube.objects import (
     ObjectMeta,
     Resource,
@@ -29,7 +30,6 @@ from reprieve_policy.kube.objects import (
     labels_of,
     pod_views,
 )
-from reprieve_policy.kube.quota import Quotas
 
 POLICY_MAP = ObjectName("ConfigMap", *Facts().policy_config_map)
 

@@ -6,8 +6,8 @@ from reprieve_policy.config import namespace, settings
 from reprieve_policy.config.namespace import ENFORCE, NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
+from reprieve_policy.kube.limits.quota import Quotas
 from reprieve_policy.kube.objects import Resource, annotations_of, labels_of
-from reprieve_policy.kube.quota import Quotas
 
 POLICY_NAMESPACE, POLICY_NAME = Facts().policy_config_map
 _DEFAULT_POLICY = NamespacePolicy()

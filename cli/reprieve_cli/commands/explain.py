@@ -22,10 +22,10 @@ from reprieve_cli.simulation.preemptor_refusal import PreemptorRefusals
 from reprieve_policy import keys
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import membership
+from reprieve_policy.kube.limits.quota import Quotas
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import labels_of
 from reprieve_policy.kube.pods import Pod, has_ended
-from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.preemption.eviction_preview import PreviewedPod, preview
 from reprieve_policy.preemption.selection import Refusal, snapshot_builder
 from reprieve_policy.preemption.selection.explain import VictimExplanation, explain_victim

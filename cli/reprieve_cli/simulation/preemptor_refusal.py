@@ -5,7 +5,7 @@ from datetime import datetime
 
 from reprieve_cli.cluster.cluster import ClusterReader
 from reprieve_cli.cluster.cluster_policy import ClusterPolicy
-from reprieve_policy.kube.elastic_quotas import ElasticQuota
+from reprieve_policy.kube.limits.elastic_quotas import ElasticQuota
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption.selection import Refusal
 from reprieve_policy.preemption.selection.explain import explain_preemptor

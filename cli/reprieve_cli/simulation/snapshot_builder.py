@@ -12,10 +12,11 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import pod_group
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.keys import QUOTA_NAME
-from reprieve_policy.kube import elastic_quotas
-from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
-from reprieve_policy.kube.elastic_quotas import ElasticQuota
 from reprieve_policy.kube.jobs import Job, owning_job_of
+from reprieve_policy.kube.limits import elastic_quotas
+from reprieve_policy.kube.limits.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.limits.elastic_quotas import ElasticQuota
+from reprieve_policy.kube.limits.quota import Quotas
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import (
     ObjectMeta,
@@ -26,9 +27,8 @@ from reprieve_policy.kube.objects import (
 )
 from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_policy.kube.pods import Pod
-from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.preemption.selection import snapshot_builder
-from reprieve_policy.preemption.selection.quota_tally import quota_infos_of
+from reprieve_policy.preemption.selection.quota.tally import quota_infos_of
 from reprieve_policy.preemption.selection.snapshot import (
     DisruptionBudget,
     Preemptor,

@@ -16,7 +16,7 @@ from reprieve_policy.gangs import gate_queue
 from reprieve_policy.gangs.gate_queue import GangFailure, QueuedGang
 from reprieve_policy.gangs.gate_steps import GateDecision, GatedGang, GateMember, GateStep
 from reprieve_policy.gangs.start_requirements import NO_REQUIREMENTS, StartRequirements
-from reprieve_policy.preemption.selection.gang_room import GangDemand, GangRoom, RoomLimits
+from reprieve_policy.preemption.selection.gangs.room import GangDemand, GangRoom, RoomLimits
 from reprieve_policy.preemption.selection.snapshot import PodDemand, ScheduledPod
 
 from .gang_counts import CountedGang

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.preemption.selection import snapshot_builder
-from reprieve_policy.preemption.selection.gang_kinds import FreeNode
+from reprieve_policy.preemption.selection.gangs.kinds import FreeNode
 from reprieve_policy.preemption.selection.snapshot import (
     GangInfo,
     GangKey,

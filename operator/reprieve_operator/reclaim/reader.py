@@ -21,14 +21,14 @@ from reprieve_policy.gangs import disruption, membership, pod_group
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.gangs.pod_group import PodGroupInfo
-from reprieve_policy.kube import elastic_quotas
-from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
-from reprieve_policy.kube.elastic_quotas import ElasticQuota
 from reprieve_policy.kube.jobs import Job, owning_job_of
+from reprieve_policy.kube.limits import elastic_quotas
+from reprieve_policy.kube.limits.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.limits.elastic_quotas import ElasticQuota
+from reprieve_policy.kube.limits.quota import Quotas
 from reprieve_policy.kube.objects import Resource, VersionedMeta, pod_group_name_of
 from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_policy.kube.pods import Pod
-from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.preemption import automatic_reclaim, selection
 from reprieve_policy.preemption.automatic_reclaim import ReclaimRound
 from reprieve_policy.preemption.selection import snapshot_builder

@@ -8,8 +8,8 @@ from reprieve_policy import facts as known
 from reprieve_policy.facts import Facts, JobRequests
 from reprieve_policy.keys import PREEMPTIBLE, QUOTA_NAME
 from reprieve_policy.kube import pod_requests
+from reprieve_policy.kube.limits.quota import Amounts, QuotaKey
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
-from reprieve_policy.kube.quota import Amounts, QuotaKey
 
 from . import membership
 from .membership import Gang

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.kube import quota
 from reprieve_policy.kube.coscheduling_groups import CoschedulingGroup
-from reprieve_policy.kube.quota import Amounts
+from reprieve_policy.kube.limits import quota
+from reprieve_policy.kube.limits.quota import Amounts
 
 from .dialects import POD_GROUP
 from .membership import Gang

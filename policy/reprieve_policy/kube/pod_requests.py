@@ -8,9 +8,9 @@ pod as a whole override those of its containers.
 from collections import Counter
 from collections.abc import Iterable
 
-from . import quota
+from .limits import quota
+from .limits.quota import Amounts
 from .objects import Container, Resource, ResourceRequirements, Spec
-from .quota import Amounts
 
 
 def of_pod(spec: Spec) -> dict[str, int]:

@@ -20,9 +20,9 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import membership
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube.conditions import find_false
+from reprieve_policy.kube.limits.quota import QuotaKey
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_policy.kube.pods import Pod
-from reprieve_policy.kube.quota import QuotaKey
 from reprieve_policy.kube.values import timestamp
 
 from . import reclaim, selection

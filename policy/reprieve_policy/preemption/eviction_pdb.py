@@ -8,7 +8,10 @@ pod that does not run.
 from collections.abc import Iterable
 
 from reprieve_policy.kube.conditions import is_true
-from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget, PodDisruptionBudgetStatus
+from reprieve_policy.kube.limits.disruption_budgets import (
+    PodDisruptionBudget,
+    PodDisruptionBudgetStatus,
+)
 from reprieve_policy.kube.objects import labels_of
 from reprieve_policy.kube.pods import Pod
 

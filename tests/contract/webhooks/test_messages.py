@@ -16,8 +16,9 @@ from reprieve_policy.config import namespace
 from reprieve_policy.config import settings as policy_settings
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts, GangTraits, JobRequests
-from reprieve_policy.kube import quota
 from reprieve_policy.kube.kinds import CUSTOM
+from reprieve_policy.kube.limits import quota
+from reprieve_policy.kube.limits.quota import Quotas
 from reprieve_policy.kube.objects import (
     Container,
     ContainerPort,
@@ -33,7 +34,6 @@ from reprieve_policy.kube.objects import (
     Volume,
     VolumeMount,
 )
-from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.verdict import Verdict
 from reprieve_testing.objects import builders
 from reprieve_testing.objects.builders import a_policy_map

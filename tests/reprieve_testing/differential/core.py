@@ -8,7 +8,7 @@ import msgspec
 
 from reprieve_policy.config.settings import PRIORITY, PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.limits.disruption_budgets import PodDisruptionBudget
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.pods import Pod

@@ -14,6 +14,7 @@ from typing import Self
 from reprieve_policy import keys
 from reprieve_policy.config.preemption_class import priority_class_name
 from reprieve_policy.kube.kinds import CUSTOM
+from reprieve_policy.kube.limits.quota import Quota
 from reprieve_policy.kube.objects import (
     Affinity,
     Container,
@@ -33,7 +34,6 @@ from reprieve_policy.kube.objects import (
     Spec,
     TemplatedResource,
 )
-from reprieve_policy.kube.quota import Quota
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase, Source
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

@@ -1,8 +1,8 @@
 """The ElasticQuotas of the cluster, as Koordinator writes them; none if they are not installed."""
 
-from reprieve_policy.kube import elastic_quotas
-from reprieve_policy.kube.elastic_quotas import ElasticQuota
-from reprieve_policy.kube.quota import Quota, Quotas
+from reprieve_policy.kube.limits import elastic_quotas
+from reprieve_policy.kube.limits.elastic_quotas import ElasticQuota
+from reprieve_policy.kube.limits.quota import Quota, Quotas
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector

@@ -17,8 +17,8 @@ from reprieve_policy.config import walltime
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.gangs import pod_group
 from reprieve_policy.gangs.pod_group import PodGroupInfo
-from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
 from reprieve_policy.kube.jobs import Job, owning_job_of
+from reprieve_policy.kube.limits.disruption_budgets import PodDisruptionBudget
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import pod_group_name_of
 from reprieve_policy.kube.pod_groups import PodGroup

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from reprieve_policy.config import walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import pod_group
-from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
 from reprieve_policy.kube.jobs import Job
+from reprieve_policy.kube.limits.disruption_budgets import PodDisruptionBudget
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_policy.kube.pods import Pod

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
+from reprieve_policy.kube.limits.quota import NamespacesByQuota
 from reprieve_policy.kube.objects import Resource
-from reprieve_policy.kube.quota import NamespacesByQuota
 
 
 class _PolicyInputs(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.kube.quota import Quota, QuotaKey
+from reprieve_policy.kube.limits.quota import Quota, QuotaKey
 from reprieve_policy.preemption.selection.snapshot import (
     DisruptionBudget,
     GangKey,

@@ -8,9 +8,9 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from reprieve_policy.kube.quota import QuotaKey
+from reprieve_policy.kube.limits.quota import QuotaKey
 from reprieve_policy.preemption.selection import snapshot_builder
-from reprieve_policy.preemption.selection.quota_tally import QuotaTally
+from reprieve_policy.preemption.selection.quota.tally import QuotaTally
 from reprieve_policy.preemption.selection.snapshot import (
     DisruptionBudget,
     GangInfo,

@@ -27,10 +27,11 @@ from reprieve_policy import facts as known
 from reprieve_policy.config.settings import REFUSE
 from reprieve_policy.facts import NO_JOB_REQUESTS, Facts, JobRequests
 from reprieve_policy.gangs import job_requests
-from reprieve_policy.kube import pod_requests, quota_admission
+from reprieve_policy.kube import pod_requests
+from reprieve_policy.kube.limits import quota_admission
+from reprieve_policy.kube.limits.quota import Amounts, Quota, QuotaKey
+from reprieve_policy.kube.limits.quota_admission import MAX, MIN, Excess
 from reprieve_policy.kube.objects import Resource, pod_views
-from reprieve_policy.kube.quota import Amounts, Quota, QuotaKey
-from reprieve_policy.kube.quota_admission import MAX, MIN, Excess
 from reprieve_policy.kube.values import quantity
 from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind, quote
 

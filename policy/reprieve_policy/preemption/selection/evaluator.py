@@ -7,7 +7,7 @@ from itertools import islice
 
 from . import room_claim, select_victims
 from .eligibility import Eligibility
-from .gang_planner import GangPlanner, PreemptionPlan, single_pod_plan
+from .gangs.planner import GangPlanner, PreemptionPlan, single_pod_plan
 from .node_dry_run import NodeDryRun, VictimRanking, ranking_for
 from .node_status import WAITING_IS_ENOUGH, DryRunStatus
 from .reasons import REASON_MESSAGES, Refusal, RefusalReason

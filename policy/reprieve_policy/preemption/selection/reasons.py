@@ -30,7 +30,7 @@ from reprieve_policy.preemption import first_refusal, reclaim
 from reprieve_policy.verdict import Violation
 
 from . import release
-from .quota_limit import QuotaLimit
+from .quota.limit import QuotaLimit
 from .release import ReleaseCertainty
 from .snapshot import Preemptor, ScheduledPod, Snapshot
 

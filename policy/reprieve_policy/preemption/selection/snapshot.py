@@ -14,8 +14,8 @@ from reprieve_policy.config.preemption_class import DEFAULT
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.config.toleration import VictimToleration
 from reprieve_policy.gangs.disruption import DisruptionMode
-from reprieve_policy.kube.quota import Amounts, Quota, QuotaKey
-from reprieve_policy.kube.quota_admission import QuotaUsage
+from reprieve_policy.kube.limits.quota import Amounts, Quota, QuotaKey
+from reprieve_policy.kube.limits.quota_admission import QuotaUsage
 from reprieve_policy.preemption import cost, loss
 from reprieve_policy.preemption.cost import Cost, CostInputs, WorkProgress
 from reprieve_policy.preemption.loss import LossInputs

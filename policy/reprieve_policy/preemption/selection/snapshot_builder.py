@@ -20,8 +20,9 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import disruption, membership, pod_group
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.pod_group import PodGroupInfo
-from reprieve_policy.kube import conditions, pod_requests, quota
-from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube import conditions, pod_requests
+from reprieve_policy.kube.limits import quota
+from reprieve_policy.kube.limits.disruption_budgets import PodDisruptionBudget
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import PodView, annotations_of, labels_of
 from reprieve_policy.kube.pods import Pod

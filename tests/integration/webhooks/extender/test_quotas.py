@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from reprieve_policy import keys
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube import quota
-from reprieve_policy.kube.quota import Quota, Quotas
+from reprieve_policy.kube.limits import quota
+from reprieve_policy.kube.limits.quota import Quota, Quotas
 from reprieve_testing.guard.fixture import (
     NODE,
     PODS,

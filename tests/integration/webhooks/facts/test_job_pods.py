@@ -12,9 +12,9 @@ import msgspec
 from reprieve_policy import keys
 from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube import quota
+from reprieve_policy.kube.limits import quota
+from reprieve_policy.kube.limits.quota import Quotas
 from reprieve_policy.kube.objects import Resource
-from reprieve_policy.kube.quota import Quotas
 from reprieve_runtime.client.api import Api
 from reprieve_testing.objects.builders import PodBuilder, a_pod, a_quota
 from reprieve_testing.servers.stub_api import StubApi, stub_api

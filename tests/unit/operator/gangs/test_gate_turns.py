@@ -19,7 +19,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs.gate_steps import GateDecision, GatedGang, GateStep
 from reprieve_policy.gangs.start_requirements import NO_REQUIREMENTS
 from reprieve_policy.kube.objects import VersionedMeta
-from reprieve_policy.preemption.selection.gang_room import RoomLimits
+from reprieve_policy.preemption.selection.gangs.room import RoomLimits
 from reprieve_testing.objects.builders import NOW
 
 

@@ -12,8 +12,8 @@ from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.preemption_class import ClassSet
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
+from reprieve_policy.kube.limits.quota import Quotas
 from reprieve_policy.kube.objects import Resource
-from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.verdict import ViolationKind
 from reprieve_testing.objects.builders import a_pod, a_quota
 

@@ -34,9 +34,10 @@ from reprieve_policy.keys import (
     TOLERATION_SECONDS,
     WORKLOAD_TYPE,
 )
-from reprieve_policy.kube import quota
 from reprieve_policy.kube.kinds import CUSTOM
 from reprieve_policy.kube.kinds import KINDS as KINDS_BY_NAME
+from reprieve_policy.kube.limits import quota
+from reprieve_policy.kube.limits.quota import Quotas
 from reprieve_policy.kube.objects import (
     Container,
     ContainerPort,
@@ -51,7 +52,6 @@ from reprieve_policy.kube.objects import (
     Spec,
     VolumeMount,
 )
-from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.lifecycle import eviction, ledger, mark
 from reprieve_testing.safe_texts import is_showable
 

@@ -10,13 +10,13 @@ from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.conditions import Condition
+from reprieve_policy.kube.limits.quota import Quota
 from reprieve_policy.kube.objects import NameOnly, ObjectMeta, OwnerReference
 from reprieve_policy.kube.pods import (
     Pod,
     PodSpec,
     PodStatus,
 )
-from reprieve_policy.kube.quota import Quota
 from reprieve_policy.preemption import automatic_reclaim
 from reprieve_policy.preemption.automatic_reclaim import WaitingPod
 from reprieve_policy.preemption.selection.snapshot import (

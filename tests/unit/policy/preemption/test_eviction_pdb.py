@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.limits.disruption_budgets import PodDisruptionBudget
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.preemption import eviction_pdb
 

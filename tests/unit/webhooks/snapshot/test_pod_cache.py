@@ -16,9 +16,9 @@ from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.pod_group import PodGroupInfo
+from reprieve_policy.kube.limits.quota import Quotas
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.pods import Pod
-from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.kube.values.quantity import NANOS
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.snapshot import DisruptionBudget, ScheduledPod, Snapshot

@@ -9,9 +9,9 @@ from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.admission.rules import quota_fit
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import NO_JOB_REQUESTS, Facts, JobRequests
-from reprieve_policy.kube import quota
+from reprieve_policy.kube.limits import quota
+from reprieve_policy.kube.limits.quota import Quota, Quotas
 from reprieve_policy.kube.objects import ObjectMeta, PodTemplate, Resource, TemplatedResource
-from reprieve_policy.kube.quota import Quota, Quotas
 from reprieve_testing.objects.builders import PodBuilder, a_pod, a_quota
 
 AMOUNTS = ("min_amounts", "max_amounts", "used", "non_preemptible_used", "non_preemptible_request")

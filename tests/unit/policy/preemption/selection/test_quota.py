@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from reprieve_policy.kube.quota import Quota
+from reprieve_policy.kube.limits.quota import Quota
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import REASON_MESSAGES, DryRunStatus, RefusalReason
 from reprieve_policy.preemption.selection.explain import explain_preemptor
-from reprieve_policy.preemption.selection.quota_tally import quota_infos_of
+from reprieve_policy.preemption.selection.quota.tally import quota_infos_of
 from reprieve_policy.preemption.selection.snapshot import (
     GangKey,
     NodeInfo,

@@ -18,10 +18,10 @@ from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.pod_group import PodGroupInfo
-from reprieve_policy.kube.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.limits.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.limits.quota import Quotas
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.pods import Pod
-from reprieve_policy.kube.quota import Quotas
 from reprieve_policy.lifecycle.eviction import Phase, render
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.eligibility import Eligibility

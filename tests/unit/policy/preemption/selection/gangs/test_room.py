@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.preemption.selection.gang_kinds import MAX_PLACEMENTS, FreeNode
-from reprieve_policy.preemption.selection.gang_room import GangDemand, GangRoom, RoomLimits
+from reprieve_policy.preemption.selection.gangs.kinds import MAX_PLACEMENTS, FreeNode
+from reprieve_policy.preemption.selection.gangs.room import GangDemand, GangRoom, RoomLimits
 from reprieve_policy.preemption.selection.snapshot import (
     HostPortInfo,
     NodeAffinityTerm,

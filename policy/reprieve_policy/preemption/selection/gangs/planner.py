@@ -10,14 +10,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from . import select_victims, victim_units
-from .eligibility import Eligibility
-from .node_dry_run import NO_VICTIMS, NodeDryRun, VictimRanking, is_feasible, ranking_for
-from .node_fit import CombinedDemand
-from .node_status import DryRunStatus
-from .select_victims import AlreadySelected
-from .snapshot import GangKey, PodDemand, ScheduledPod
-from .victim_units import Selection, SortKey, VictimUnit
+from reprieve_policy.preemption.selection import select_victims, victim_units
+from reprieve_policy.preemption.selection.eligibility import Eligibility
+from reprieve_policy.preemption.selection.node_dry_run import (
+    NO_VICTIMS,
+    NodeDryRun,
+    VictimRanking,
+    is_feasible,
+    ranking_for,
+)
+from reprieve_policy.preemption.selection.node_fit import CombinedDemand
+from reprieve_policy.preemption.selection.node_status import DryRunStatus
+from reprieve_policy.preemption.selection.select_victims import AlreadySelected
+from reprieve_policy.preemption.selection.snapshot import GangKey, PodDemand, ScheduledPod
+from reprieve_policy.preemption.selection.victim_units import Selection, SortKey, VictimUnit
 
 MAX_KINDS = 8
 """Distinct demands in one gang: each is evaluated on all nodes, 0.5 s for 5,000."""

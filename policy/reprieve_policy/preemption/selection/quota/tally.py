@@ -1,16 +1,15 @@
 """What the pods of each ElasticQuota use, summed as pods come and go.
 
 Koordinator publishes the same figures in the quota, as of its last write, and not at all where it
-does not run. A decision reads the higher one of both (`quota_limit`).
+does not run. A decision reads the higher one of both (`limit`).
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from reprieve_policy.kube.quota import Amounts, QuotaKey
-from reprieve_policy.kube.quota_admission import QuotaUsage
-
-from .snapshot import Preemptor, QuotaInfo, ScheduledPod
+from reprieve_policy.kube.limits.quota import Amounts, QuotaKey
+from reprieve_policy.kube.limits.quota_admission import QuotaUsage
+from reprieve_policy.preemption.selection.snapshot import Preemptor, QuotaInfo, ScheduledPod
 
 
 class QuotaTally:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .label_selector import LabelSelector
-from .objects import VersionedMeta
+from reprieve_policy.kube.label_selector import LabelSelector
+from reprieve_policy.kube.objects import VersionedMeta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

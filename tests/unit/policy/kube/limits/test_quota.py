@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from reprieve_policy import keys
-from reprieve_policy.kube import quota
+from reprieve_policy.kube.limits import quota
+from reprieve_policy.kube.limits.quota import Quota, Quotas
 from reprieve_policy.kube.objects import ObjectMeta
-from reprieve_policy.kube.quota import Quota, Quotas
 from reprieve_policy.kube.values.quantity import NANOS
 from reprieve_testing.objects.builders import a_quota
 

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from reprieve_policy.kube.objects import ObjectMeta, Quantities, Spec
+
 from . import quota
-from .objects import ObjectMeta, Quantities, Spec
 from .quota import Quota
 
 

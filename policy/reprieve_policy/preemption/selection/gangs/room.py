@@ -13,7 +13,7 @@ says whether there are some.
 The room of a gang that cannot be placed now anyway is not kept from every gang (`_is_protected`).
 Without this, a pod that fits nowhere would hold up all gangs on the nodes that it may run on.
 
-Pods are placed by requests, host ports, taints and selectors, as in `gang_planner`. Pods of no gang
+Pods are placed by requests, host ports, taints and selectors, as in `planner`. Pods of no gang
 may take the room of a released gang: the gate's timeout ends that.
 """
 
@@ -22,14 +22,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Generic, TypeVar
 
-from reprieve_policy.kube.quota import Amounts
+from reprieve_policy.kube.limits.quota import Amounts
+from reprieve_policy.preemption.selection import node_fit
+from reprieve_policy.preemption.selection.eligibility import Eligibility
+from reprieve_policy.preemption.selection.node_dry_run import NodeDryRun, ranking_for
+from reprieve_policy.preemption.selection.snapshot import PodDemand, Preemptor, Snapshot
 
-from . import gang_kinds, node_fit
-from .eligibility import Eligibility
-from .gang_kinds import DemandKind, FreeNode, KindOnNodes
-from .gang_planner import GangPlanner
-from .node_dry_run import NodeDryRun, ranking_for
-from .snapshot import PodDemand, Preemptor, Snapshot
+from . import kinds as gang_kinds
+from .kinds import DemandKind, FreeNode, KindOnNodes
+from .planner import GangPlanner
 
 K = TypeVar("K", bound=Hashable)
 

@@ -9,11 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from reprieve_policy.kube import quota_admission
-from reprieve_policy.kube.quota import Amounts
-from reprieve_policy.kube.quota_admission import QuotaUsage
-
-from .snapshot import NO_QUOTA_INFO, Preemptor, QuotaInfo, ScheduledPod, Snapshot
+from reprieve_policy.kube.limits import quota_admission
+from reprieve_policy.kube.limits.quota import Amounts
+from reprieve_policy.kube.limits.quota_admission import QuotaUsage
+from reprieve_policy.preemption.selection.snapshot import (
+    NO_QUOTA_INFO,
+    Preemptor,
+    QuotaInfo,
+    ScheduledPod,
+    Snapshot,
+)
 
 
 class QuotaLimit:

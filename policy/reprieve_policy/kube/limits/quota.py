@@ -14,9 +14,8 @@ from reprieve_policy.keys import (
     QUOTA_NAME,
     QUOTA_NAMESPACES,
 )
-
-from .objects import ObjectMeta, Quantities, annotations_of
-from .values import json_document, quantity
+from reprieve_policy.kube.objects import ObjectMeta, Quantities, annotations_of
+from reprieve_policy.kube.values import json_document, quantity
 
 DEFAULT = "koordinator-default-quota"
 """The quota of pods that name none, or one that does not exist."""

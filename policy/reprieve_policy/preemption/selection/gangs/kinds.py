@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from reprieve_policy.kube.values.quantity import NANOS
-
-from . import node_fit
-from .snapshot import NodeInfo, PodDemand, ScheduledPod
+from reprieve_policy.preemption.selection import node_fit
+from reprieve_policy.preemption.selection.snapshot import NodeInfo, PodDemand, ScheduledPod
 
 MAX_KINDS = 8
-"""Demands in one gang that are counted one by one, as in `gang_planner`."""
+"""Demands in one gang that are counted one by one, as in `planner`."""
 MAX_PLACEMENTS = 64
 """Constraints and host ports in one gang that differ."""
 _PODS = "pods"

@@ -1,0 +1,1 @@
+"""Gangs: room on many nodes at once, for all pods of a gang or for none."""

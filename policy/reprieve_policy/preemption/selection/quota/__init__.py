@@ -1,0 +1,1 @@
+"""Quotas: whether a preemptor fits into its own, with and without its victims."""
