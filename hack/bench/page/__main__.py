@@ -62,6 +62,8 @@ def _run(chosen: Sequence[Part], progress: Progress, *, again: bool) -> int:
             progress.say(f"{what}: is measured already, {kept.relative_to(ROOT)} (AGAIN=1 repeats)")
             continue
         progress.say(f"{what} ({part.takes})")
+        if again:
+            shutil.rmtree(_output(part, kept), ignore_errors=True)
         try:
             measure(part, kept)
         except ClusterError as error:
@@ -77,7 +79,7 @@ def _run(chosen: Sequence[Part], progress: Progress, *, again: bool) -> int:
 def measure(part: Part, kept: Path) -> None:
     """Run a benchmark; keep what it wrote, and check in its result."""
     conditions = _conditions()
-    output = kept.with_suffix("" if part.writes_into_folder else ".partial")
+    output = _output(part, kept)
     done = subprocess.run(part.command(output), check=False)
     if done.returncode:
         raise ClusterError(f"ended with status {done.returncode}")
@@ -85,6 +87,11 @@ def measure(part: Part, kept: Path) -> None:
     document = json.loads(written.read_text(encoding="utf-8"))
     results.write(results.path_of(part.key), Result(conditions, part.read(document)))
     shutil.copyfile(written, kept)
+
+
+def _output(part: Part, kept: Path) -> Path:
+    """Return where a benchmark writes: a folder has what it continues with."""
+    return kept.with_suffix("" if part.writes_into_folder else ".partial")
 
 
 def write_page(root: Path) -> None:
@@ -120,11 +127,15 @@ def _conditions() -> Mapping[str, str]:
 
 
 def _commit() -> str:
-    said = subprocess.run(
-        ("git", "describe", "--always", "--dirty", "--exclude=*"),
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return said.stdout.strip() or "unknown"
+    """Return the commit, and whether there are changes besides results and the page."""
+    others = [f":!{path}" for path in (markdown.PAGE, markdown.DRAWINGS, "hack/bench/measured")]
+    changed = _git("status", "--porcelain", "--", ".", *others)
+    return (_git("rev-parse", "--short", "HEAD") or "unknown") + ("-changed" if changed else "")
+
+
+def _git(*words: str) -> str:
+    said = subprocess.run(("git", *words), cwd=ROOT, capture_output=True, text=True, check=False)
+    return said.stdout.strip()
 
 
 def _go_version() -> str:

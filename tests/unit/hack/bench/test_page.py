@@ -1,6 +1,7 @@
 """`make bench` runs each benchmark once, goes on after a failure, and writes what it found."""
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -283,7 +284,7 @@ def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]):
     assert "--only: speed: must be some of webhooks, admission" in capsys.readouterr().err
 
 
-def test_the_newest_figures_of_a_folder_are_read(root: Path, monkeypatch: pytest.MonkeyPatch):
+def test_figures_below_a_folder_are_read(root: Path, monkeypatch: pytest.MonkeyPatch):
     def command(_: Part, output: Path) -> list[str]:
         document = {"conditions": SETTING, "rows": [PREEMPTION_ROW]}
         program = (
@@ -299,6 +300,26 @@ def test_the_newest_figures_of_a_folder_are_read(root: Path, monkeypatch: pytest
     assert found is not None
     assert isinstance(found.measurement.tables[0], Table)
     assert found.measurement.tables[0].rows[0][0] == "stock scheduler"
+
+
+def test_results_do_not_make_it_another_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Without this, a run that was stopped would begin anew: it had written results."""
+    monkeypatch.setattr(page, "ROOT", tmp_path)
+
+    def git(*words: str) -> None:
+        author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        subprocess.run(("git", *author, *words), cwd=tmp_path, check=True, capture_output=True)
+
+    git("init")
+    git("commit", "--allow-empty", "--message=first")
+    first = page._commit()
+    (tmp_path / "hack/bench/measured").mkdir(parents=True)
+    (tmp_path / "hack/bench/measured/check.json").write_text("{}")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / markdown.PAGE).write_text("page")
+    assert page._commit() == first
+    (tmp_path / "hack/bench/checks.py").write_text("changed")
+    assert page._commit() == f"{first}-changed"
 
 
 def test_the_conditions_name_versions_and_no_path():
