@@ -37,6 +37,11 @@ class CallCounter:
         """The number so far."""
         return sum(each.calls for each in self._of_threads)
 
+    @property
+    def pool_calls(self) -> int:
+        """Those of the thread pool."""
+        return sum(each.calls for each in self._of_threads[1:])
+
     def install(self) -> None:
         """Count from now on."""
         threading.setprofile(self._begin_thread)
@@ -81,14 +86,20 @@ class _ThreadCalls:
             self.calls += 1
 
 
-def median_calls(counter: CallCounter, work: Sequence[Callable[[], None]]) -> float:
-    """Return the calls of one piece of work: the median, because timers add to some."""
-    found, before = [], counter.wait_still()
+def median_growth(
+    counter: CallCounter, number: Callable[[], int], work: Sequence[Callable[[], None]]
+) -> float:
+    """Return by how much a number grows by one piece of work.
+
+    It is the median, because timers add to some.
+    """
+    found = []
+    counter.wait_still()
     for each in work:
+        before = number()
         each()
-        after = counter.wait_still()
-        found.append(after - before)
-        before = after
+        counter.wait_still()
+        found.append(number() - before)
     return statistics.median(found)
 
 

@@ -1,4 +1,8 @@
-"""What one call of a scheduler costs `reprieve-webhooks`, with the decision in its thread."""
+"""What one call of a scheduler costs `reprieve-webhooks`.
+
+Calls of functions are those of the threads that decode and decide: meanwhile, the main thread looks
+from time to time whether the scheduler has hung up, on a slow machine more often.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import json
 from functools import partial
 from itertools import count
 
-from bench import extender
+from bench import extender, stub_api
+from reprieve_webhooks.extender.route import PATH
 
 from . import counting, webhooks_process
 from .counting import CallCounter
@@ -25,7 +30,7 @@ def measure() -> dict[str, float]:
 
 
 def _measure(
-    cluster: extender.Collections, client: TlsClient, counter: CallCounter
+    cluster: stub_api.Collections, client: TlsClient, counter: CallCounter
 ) -> dict[str, float]:
     # Whole pods come in many pieces, and the moment decides in how many.
     body = extender.call(cluster, _PODS, whole=False)
@@ -34,7 +39,9 @@ def _measure(
         call()
     bytes_before, blocks_before = DECODED.bytes, DECODED.blocks
     return {
-        f"{what}: calls": counting.median_calls(counter, [call] * _CALLS),
+        f"{what}: calls": counting.median_growth(
+            counter, lambda: counter.pool_calls, [call] * _CALLS
+        ),
         f"{what}: decoded bytes": (DECODED.bytes - bytes_before) / _CALLS,
         f"{what}: decoded blocks": (DECODED.blocks - blocks_before) / _CALLS,
         f"{what}: peak memory [B]": counting.median_peak_bytes(counter, [call] * _CALLS),
@@ -44,6 +51,6 @@ def _measure(
 def _call(client: TlsClient, body: bytes, numbers: count[int]) -> None:
     """Ask about a pod that was not asked about: a second call would be told to wait."""
     asked = extender.about(body, next(numbers))
-    answer = json.loads(client.post(extender.PATH, asked))
+    answer = json.loads(client.post(PATH, asked))
     if len(answer["NodeNameToMetaVictims"]) != 1:
         raise ValueError(f"no node was chosen: {answer}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bench import contenders, stub_api
+from bench.servers import Command
 from reprieve_webhooks import main as program
 
 from .counting import CallCounter
@@ -51,7 +52,7 @@ def run(
 
 def _use(
     use: Callable[[TlsClient, CallCounter], T],
-    command: contenders.Command,
+    command: Command,
     trust: ssl.SSLContext,
     counter: CallCounter,
     result: Future[T],
