@@ -17,8 +17,8 @@ from types import FrameType
 _COUNTED = ("call", "c_call")
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 """Python 3.11 calls a function for each, later versions do not."""
-_POOL_PREFIX = "asyncio_"
-"""The names of the threads of an event loop's pool begin so."""
+_POOL_PREFIXES = ("ThreadPoolExecutor-", "asyncio_")
+"""The names of the threads of an event loop's pool begin so, of uvloop's and of asyncio's own."""
 _STILL_SECONDS = 0.025
 _PATIENCE_SECONDS = 600.0
 
@@ -62,7 +62,7 @@ class CallCounter:
         return before
 
     def _begin_thread(self, *_: object) -> None:
-        if threading.current_thread().name.startswith(_POOL_PREFIX):
+        if threading.current_thread().name.startswith(_POOL_PREFIXES):
             self._count_in_this_thread()
         else:
             sys.setprofile(None)

@@ -70,7 +70,16 @@ def of_admission(document: Document) -> Measurement:
                     for row in rows[first]
                     if row["contender"] != document["reference"]
                 },
-            )
+            ),
+            Plot(
+                "Processor time for 1,000 pods, of webhooks and API server, in seconds: "
+                f"{_clients(first)}",
+                {
+                    row["contender"]: _processor_seconds(row)
+                    for row in rows[first]
+                    if row["contender"] != document["reference"]
+                },
+            ),
         ],
     )
 
@@ -225,6 +234,13 @@ def _table(title: str, columns: Columns, rows: Sequence[Document]) -> Table:
 
 def _parameters(document: Document, *names: str) -> dict[str, str]:
     return {name: str(document["conditions"][name]) for name in names}
+
+
+def _processor_seconds(row: Document) -> float:
+    seconds: float = (
+        row["server_cpu_seconds_per_thousand"] + row["added_api_server_cpu_seconds_per_thousand"]
+    )
+    return round(seconds, 3)
 
 
 def _clients(number: str) -> str:

@@ -1,10 +1,13 @@
 """The gate fails for what grew, for what is new, and for what is no longer counted."""
 
+import asyncio
 import sys
+import threading
 import tomllib
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from bench.gate import __main__ as gate
 from bench.gate import comparison, figures_file, part, reviews
@@ -188,3 +191,24 @@ def test_nothing_is_left_running_after_an_interruption(monkeypatch: pytest.Monke
     monkeypatch.setattr(gate.time, "sleep", interrupt)
     with pytest.raises(KeyboardInterrupt):
         gate.count(["cel_overlay"], Progress())
+
+
+def test_the_threads_of_a_pool_are_counted_and_others_are_not():
+    counter = CallCounter()
+
+    async def decide() -> tuple[int, int]:
+        threading.Thread(target=work).start()
+        before = counter.pool_calls
+        await asyncio.to_thread(work)
+        return before, counter.pool_calls
+
+    for loop in (asyncio.new_event_loop, uvloop.new_event_loop):
+        counter.install()
+        try:
+            with asyncio.Runner(loop_factory=loop) as runner:
+                before, after = runner.run(decide())
+        finally:
+            counter.remove()
+        # `work`, what it calls, and the few calls of the pool around it.
+        assert 3 <= after - before < 30
+        assert counter.calls > counter.pool_calls
