@@ -17,8 +17,8 @@ from types import FrameType
 _COUNTED = ("call", "c_call")
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 """Python 3.11 calls a function for each, later versions do not."""
-_POOL_PREFIXES = ("ThreadPoolExecutor-", "asyncio_")
-"""The names of the threads of an event loop's pool begin so, of uvloop's and of asyncio's own."""
+_POOL_PREFIXES = ("asyncio_", "uvloop_")
+"""The names of the threads of an event loop's pool begin so."""
 _STILL_SECONDS = 0.025
 _PATIENCE_SECONDS = 600.0
 
@@ -86,13 +86,10 @@ class _ThreadCalls:
             self.calls += 1
 
 
-def median_growth(
+def growths(
     counter: CallCounter, number: Callable[[], int], work: Sequence[Callable[[], None]]
-) -> float:
-    """Return by how much a number grows by one piece of work.
-
-    It is the median, because timers add to some.
-    """
+) -> list[int]:
+    """Return by how much each piece of work makes a number grow."""
     found = []
     counter.wait_still()
     for each in work:
@@ -100,7 +97,7 @@ def median_growth(
         each()
         counter.wait_still()
         found.append(number() - before)
-    return statistics.median(found)
+    return found
 
 
 def median_peak_bytes(counter: CallCounter, work: Sequence[Callable[[], None]]) -> float:

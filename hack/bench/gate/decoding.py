@@ -61,5 +61,5 @@ def _counting_decode(text: Any, **options: Any) -> Any:
 
 def install() -> None:
     """Count from now on."""
-    msgspec.json.Decoder = _CountingDecoder  # type: ignore[misc]
-    msgspec.json.decode = _counting_decode  # type: ignore[assignment]
+    msgspec.json.Decoder = _CountingDecoder  # type: ignore[assignment, misc]
+    msgspec.json.decode = _counting_decode
