@@ -30,22 +30,22 @@ class CallCounter:
     """
 
     def __init__(self) -> None:
-        self._of_threads: list[_ThreadCalls] = []
+        self._own, self._of_pool = _ThreadCalls(), list[_ThreadCalls]()
 
     @property
     def calls(self) -> int:
         """The number so far."""
-        return sum(each.calls for each in self._of_threads)
+        return self._own.calls + self.pool_calls
 
     @property
     def pool_calls(self) -> int:
         """Those of the thread pool."""
-        return sum(each.calls for each in self._of_threads[1:])
+        return sum(each.calls for each in self._of_pool)
 
     def install(self) -> None:
         """Count from now on."""
         threading.setprofile(self._begin_thread)
-        self._count_in_this_thread()
+        sys.setprofile(self._own.note)
 
     def remove(self) -> None:
         """Stop in this thread, and in those that start later."""
@@ -63,15 +63,12 @@ class CallCounter:
 
     def _begin_thread(self, *_: object) -> None:
         if threading.current_thread().name.startswith(_POOL_PREFIXES):
-            self._count_in_this_thread()
+            # Each thread counts for itself: two that add to one number would lose calls.
+            calls = _ThreadCalls()
+            self._of_pool.append(calls)
+            sys.setprofile(calls.note)
         else:
             sys.setprofile(None)
-
-    def _count_in_this_thread(self) -> None:
-        # Each thread counts for itself: two that add to one number would lose calls.
-        calls = _ThreadCalls()
-        self._of_threads.append(calls)
-        sys.setprofile(calls.note)
 
 
 class _ThreadCalls:

@@ -4,20 +4,28 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from bench.added import AdmissionRow
+from bench.checks import CheckResult
+from bench.extender import ExtenderResult
+from bench.figures import WebhooksRow
 from bench.page import __main__ as page
 from bench.page import markdown, parts, readers, results, svg
 from bench.page.parts import PARTS, Part
 from bench.page.results import Measurement, Plot, Result, Table
+from bench.preemption.figures import PreemptionRow
+from bench.preemption.simulator.figures import Figures
+from bench.victims.figures import VictimsRow
 from reprieve_testing import manifests
 
 CHECK = {
     "conditions": {"documents": 10},
-    "rows": [{"name": "one file", "seconds": 2.0, "cpu_seconds": 1.5, "peak_mib": 80.0}],
+    "rows": [{"name": "one file", **asdict(CheckResult(2.0, 1.5, 80.0, 0))}],
 }
 MEASUREMENT = readers.of_check(CHECK)
 CONDITIONS = {"on": "2026-11-26", "Reprieve": "0.1.0 (abc)", "machine": "2 cores"}
@@ -93,55 +101,79 @@ def test_a_drawing_loads_nothing():
     assert "url(" not in drawn
 
 
-SERVER_ROW = {
-    "server": "Reprieve, all rules",
-    "requests_per_second": 7260.4,
-    "p50_ms": 0.98,
-    "p99_ms": 1.99,
-    "cpu_seconds_per_thousand": 0.138,
-    "rss_mib": 77.2,
-    "ratio": 1.66,
-}
-ADMISSION_ROW = {
-    "contender": "Reprieve, both",
-    "p50_ms": 4.19,
-    "p99_ms": 9.65,
-    "added_p50_ms": 2.04,
-    "added_p99_ms": 4.83,
-    "server_cpu_seconds_per_thousand": 0.937,
-    "added_api_server_cpu_seconds_per_thousand": 1.567,
-}
-VICTIMS_ROW = {
-    "contender": "Reprieve",
-    "victims": 1000,
-    "bystanders": 50_000,
-    "p50_seconds": 1.17,
-    "p99_seconds": 2.45,
-    "whole_seconds": 16.9,
-    "ratio": float("nan"),
-    "mean_writes": 3.0,
-    "most_writes": 4,
-    "cpu_seconds_per_thousand": 11.0,
-    "rss_mib": 93.0,
-}
-PREEMPTION_ROW = {
-    "contender": "stock scheduler",
-    "preemptors": 2,
-    "starts": [1.0, 2.0],
-    "victims": 3,
-    "wasted": {"never": 4.0, "periodically": 6.0},
-    "occupied": 100.0,
-    "finished": 9,
-    "wanted": 10,
-}
-SIMULATED = {
-    "wasted_pod_seconds": 60.0,
-    "start_p50": 0.1,
-    "start_p99": float("inf"),
-    "urgent_start_p99": 1.0,
-    "victims": 5,
-    "finished_jobs": 7,
-}
+SERVER_ROW = asdict(
+    WebhooksRow(
+        server="Reprieve, all rules",
+        requests_per_second=7260.4,
+        p50_ms=0.98,
+        p99_ms=1.99,
+        cpu_seconds_per_thousand=0.138,
+        rss_mib=77.2,
+        ratio=1.66,
+    )
+)
+ADMISSION_ROW = asdict(
+    AdmissionRow(
+        contender="Reprieve, both",
+        p50_ms=4.19,
+        p99_ms=9.65,
+        added_p50_ms=2.04,
+        added_p99_ms=4.83,
+        server_cpu_seconds_per_thousand=0.937,
+        added_api_server_cpu_seconds_per_thousand=1.567,
+    )
+)
+VICTIMS_ROW = asdict(
+    VictimsRow(
+        contender="Reprieve",
+        victims=1000,
+        bystanders=50_000,
+        p50_seconds=1.17,
+        p99_seconds=2.45,
+        whole_seconds=16.9,
+        ratio=float("nan"),
+        mean_writes=3.0,
+        most_writes=4,
+        cpu_seconds_per_thousand=11.0,
+        api_server_cpu_seconds_per_thousand=20.0,
+        rss_mib=93.0,
+    )
+)
+PREEMPTION_ROW = asdict(
+    PreemptionRow(
+        contender="stock scheduler",
+        preemptors=2,
+        placed=2,
+        starts=[1.0, 2.0],
+        urgent_starts=[],
+        urgent_unplaced=0,
+        victims=3,
+        wasted={"never": 4.0, "periodically": 6.0},
+        victims_by_kind={},
+        occupied=100.0,
+        wanted=10,
+        finished=9,
+    )
+)
+SIMULATED = asdict(
+    Figures(
+        contender="stock",
+        seed=1,
+        wasted_pod_seconds=60.0,
+        wasted_device_seconds=60.0,
+        start_p50=0.1,
+        start_p90=0.1,
+        start_p99=float("inf"),
+        urgent_start_p99=1.0,
+        victims=5,
+        finished_jobs=7,
+        finished_pods=7,
+        deletions=0,
+        refusals=0,
+        notices=0,
+        reprieves=0,
+    )
+)
 SETTING = {"trace": "synthetic", "jobs": 1, "nodes": 1, "seeds": "1"}
 READ: dict[str, tuple[Callable[..., Measurement], dict[str, object], list[str], dict[str, float]]]
 READ = {
@@ -185,8 +217,8 @@ READ = {
         {
             "conditions": SETTING,
             "figures": [
-                {"contender": "stock", "seed": 1, **SIMULATED},
-                {"contender": "redesign", "seed": 1, **SIMULATED, "wasted_pod_seconds": 15.0},
+                SIMULATED,
+                SIMULATED | {"contender": "redesign", "wasted_pod_seconds": 15.0},
             ],
         },
         ["redesign: least loss, held, notice", "0.2", "0.25", "0.10", "never", "1.00", "5", "7"],
@@ -197,13 +229,15 @@ READ = {
         {
             "conditions": {"nodes": 5000, "pods": 50_000, "calls": 2, "RSS MiB": 286},
             "rows": [
-                {
-                    "way": "uids",
-                    "mebibytes": 0.9,
-                    "seconds": [1.1, 2.0],
-                    "cpu_seconds": 0.94,
-                    "probe_seconds": [0.082],
-                }
+                asdict(
+                    ExtenderResult(
+                        way="uids",
+                        mebibytes=0.9,
+                        seconds=[1.1, 2.0],
+                        cpu_seconds=0.94,
+                        probe_seconds=[0.082],
+                    )
+                )
             ],
         },
         ["uids", "0.9", "1,100", "2,000", "470", "82.0"],
