@@ -113,7 +113,7 @@ PARTS = (
         question="What one call about every node of a large cluster costs, and how long reviews "
         "wait meanwhile.",
         repeat=("make bench-extender", "make bench-extender NODES=1000 PODS=30"),
-        takes="five minutes",
+        takes="some minutes",
         module="bench.extender",
         needs_cluster=False,
         read=readers.of_extender,

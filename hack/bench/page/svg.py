@@ -11,10 +11,10 @@ from html import escape
 
 from .results import Plot
 
-_WIDTH, _LABEL_WIDTH, _VALUE_WIDTH = 720, 270, 70
+_WIDTH, _LABEL_WIDTH, _VALUE_WIDTH = 720, 285, 65
 _ROW, _BAR, _HEAD, _FOOT = 28, 18, 40, 8
-_OWN = "Reprieve"
-"""The bars of ours have a colour of their own."""
+_OWN = ("Reprieve", "redesign")
+"""The bars whose names say so have a colour of their own; the simulator calls ours `redesign`."""
 _STYLE = (
     "text{font:13px system-ui,sans-serif;fill:#24292f}.title{font-weight:600;font-size:14px}"
     ".own{fill:#3f51b5}.other{fill:#9aa4b2}"
@@ -48,7 +48,7 @@ def _row(number: int, name: str, value: float, longest: float) -> str:
     room = _WIDTH - _LABEL_WIDTH - _VALUE_WIDTH
     width = max(1, round(room * value / longest)) if longest and value > 0 else 1
     middle = top + _BAR - 4
-    kind = "own" if _OWN in name else "other"
+    kind = "own" if any(own in name for own in _OWN) else "other"
     return (
         f'<text x="{_LABEL_WIDTH - 10}" y="{middle}" text-anchor="end">{escape(name)}</text>'
         f'<rect class="{kind}" x="{_LABEL_WIDTH}" y="{top}" width="{width}" height="{_BAR}"/>'

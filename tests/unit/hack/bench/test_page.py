@@ -89,7 +89,7 @@ def test_bars_are_as_long_as_their_values():
     space = "{http://www.w3.org/2000/svg}"
     bars = drawn.findall(f"{space}rect")
     widths = [int(bar.attrib["width"]) for bar in bars]
-    assert widths == [380, 190, 1]
+    assert widths == [370, 185, 1]
     assert [bar.attrib["class"] for bar in bars] == ["own", "other", "other"]
     texts = [text.text for text in drawn.findall(f"{space}text")]
     assert texts == ["A & B", "Reprieve", "2", "other <1>", "1", "no", "0"]
