@@ -11,8 +11,11 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
+from typing import NamedTuple
+
+from .decoding import DECODED
 
 _COUNTED = ("call", "c_call")
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
@@ -83,18 +86,52 @@ class _ThreadCalls:
             self.calls += 1
 
 
-def growths(
-    counter: CallCounter, number: Callable[[], int], work: Sequence[Callable[[], None]]
-) -> list[int]:
-    """Return by how much each piece of work makes a number grow."""
+class Cost(NamedTuple):
+    """What a piece of work cost, or all that was done so far."""
+
+    calls: int
+    decoded_bytes: int
+    decoded_blocks: int
+
+    def since(self, before: Cost) -> Cost:
+        """Return the cost of what was done since then."""
+        return Cost(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+def cost_so_far(calls: int) -> Cost:
+    """Return the cost of all that was done so far, with this number of calls."""
+    return Cost(calls, DECODED.bytes, DECODED.blocks)
+
+
+def costs(
+    counter: CallCounter, calls: Callable[[], int], work: Sequence[Callable[[], None]]
+) -> list[Cost]:
+    """Return what each piece of work cost."""
     found = []
     counter.wait_still()
     for each in work:
-        before = number()
+        before = cost_so_far(calls())
         each()
         counter.wait_still()
-        found.append(number() - before)
+        found.append(cost_so_far(calls()).since(before))
     return found
+
+
+def figures(
+    what: str,
+    found: Sequence[Cost],
+    average_calls: Callable[[Iterable[int]], float] = statistics.median,
+) -> dict[str, float]:
+    """Return the figures of pieces of work that are alike.
+
+    They are medians, unless another average of the calls is wanted: timers, and values that are made
+    once, add to some.
+    """
+    return {
+        f"{what}: calls": average_calls(each.calls for each in found),
+        f"{what}: decoded bytes": statistics.median(each.decoded_bytes for each in found),
+        f"{what}: decoded blocks": statistics.median(each.decoded_blocks for each in found),
+    }
 
 
 def median_peak_bytes(counter: CallCounter, work: Sequence[Callable[[], None]]) -> float:

@@ -16,7 +16,6 @@ from reprieve_webhooks.extender.route import PATH
 
 from . import counting, webhooks_process
 from .counting import CallCounter
-from .decoding import DECODED
 from .tls_client import TlsClient
 
 _NODES, _PODS = 100, 10
@@ -38,13 +37,10 @@ def _measure(
     call, what = partial(_call, client, body, count()), f"call of the extender, {_NODES} nodes"
     for _ in range(_WARM_UP):
         call()
-    bytes_before, blocks_before = DECODED.bytes, DECODED.blocks
-    calls = counting.growths(counter, lambda: counter.pool_calls, [call] * _CALLS)
+    costs = counting.costs(counter, lambda: counter.pool_calls, [call] * _CALLS)
     return {
         # A call looks at more nodes than the one before it, or at less.
-        f"{what}: calls": statistics.mean(calls),
-        f"{what}: decoded bytes": (DECODED.bytes - bytes_before) / _CALLS,
-        f"{what}: decoded blocks": (DECODED.blocks - blocks_before) / _CALLS,
+        **counting.figures(what, costs, statistics.mean),
         f"{what}: peak memory [B]": counting.median_peak_bytes(counter, [call] * _CALLS),
     }
 

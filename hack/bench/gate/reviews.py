@@ -7,7 +7,6 @@ more of a template that the program has seen: then only its name and its uids ar
 from __future__ import annotations
 
 import json
-import statistics
 import uuid
 from collections.abc import Iterator
 from functools import partial
@@ -18,7 +17,6 @@ from reprieve_policy.keys import CHECKPOINT_TIMEOUT
 
 from . import counting, webhooks_process
 from .counting import CallCounter
-from .decoding import DECODED
 from .tls_client import TlsClient
 
 SIZES = {"small": 0, "4 KB": 4096, "30 KB": 30720}
@@ -52,14 +50,8 @@ def _of_reviews(
     send = partial(_send, client, path, bodies)
     for _ in range(_WARM_UP):
         send()
-    bytes_before, blocks_before = DECODED.bytes, DECODED.blocks
-    calls = counting.growths(counter, lambda: counter.calls, [send] * _REVIEWS)
-    return {
-        # Timers add to some reviews.
-        f"{what}: calls": statistics.median(calls),
-        f"{what}: decoded bytes": (DECODED.bytes - bytes_before) / _REVIEWS,
-        f"{what}: decoded blocks": (DECODED.blocks - blocks_before) / _REVIEWS,
-    }
+    costs = counting.costs(counter, lambda: counter.calls, [send] * _REVIEWS)
+    return counting.figures(what, costs)
 
 
 def _send(client: TlsClient, path: str, bodies: Iterator[bytes]) -> None:

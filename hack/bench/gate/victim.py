@@ -30,9 +30,8 @@ from bench.victims.measurement import WorkloadProcess
 from realcluster import ports
 from reprieve_operator import main as program
 
-from . import api_process
-from .counting import CallCounter
-from .decoding import DECODED
+from . import api_process, counting
+from .counting import CallCounter, Cost
 
 _NAMESPACE = "gate"
 _WARM_UP, _LIVES = 3, 9
@@ -58,9 +57,7 @@ _FLAGS = (
 class Life:
     """What one life cost."""
 
-    calls: int
-    decoded_bytes: int
-    decoded_blocks: int
+    cost: Cost
     api_calls: Mapping[str, int]
 
 
@@ -69,11 +66,7 @@ def measure() -> dict[str, float]:
     lives = _measured_lives()[_WARM_UP:]
     kinds = sorted({kind for life in lives for kind in life.api_calls})
     return {
-        "life of a victim: calls": statistics.median(life.calls for life in lives),
-        "life of a victim: decoded bytes": statistics.median(life.decoded_bytes for life in lives),
-        "life of a victim: decoded blocks": statistics.median(
-            life.decoded_blocks for life in lives
-        ),
+        **counting.figures("life of a victim", [life.cost for life in lives]),
         **{
             f"life of a victim: API calls, {kind}": statistics.median(
                 life.api_calls.get(kind, 0) for life in lives
@@ -133,20 +126,14 @@ class _Driver:
     def live(self, number: int) -> Life:
         """Mark a new pod, and return the cost until it is gone and nothing more happens."""
         path = self._create(number)
-        calls = self._counter.wait_still(_STILL_SECONDS)
-        bytes_before, blocks_before = DECODED.bytes, DECODED.blocks
+        before = counting.cost_so_far(self._counter.wait_still(_STILL_SECONDS))
         api_calls = Counter(self._call("GET", api_process.COUNTS))
         self._call("PATCH", path, pods.MARK)
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while self._exists(path):
             self._wait(deadline)
-        after = self._counter.wait_still(_STILL_SECONDS)
-        return Life(
-            calls=after - calls,
-            decoded_bytes=DECODED.bytes - bytes_before,
-            decoded_blocks=DECODED.blocks - blocks_before,
-            api_calls=Counter(self._call("GET", api_process.COUNTS)) - api_calls,
-        )
+        after = counting.cost_so_far(self._counter.wait_still(_STILL_SECONDS))
+        return Life(after.since(before), Counter(self._call("GET", api_process.COUNTS)) - api_calls)
 
     def _create(self, number: int) -> str:
         """Create a running pod and its Job; return the pod's path."""

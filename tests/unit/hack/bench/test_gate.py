@@ -1,6 +1,7 @@
 """The gate fails for what grew, for what is new, and for what is no longer counted."""
 
 import asyncio
+import statistics
 import sys
 import threading
 import tomllib
@@ -11,8 +12,8 @@ import pytest
 import uvloop
 
 from bench.gate import __main__ as gate
-from bench.gate import comparison, figures_file, part, reviews
-from bench.gate.counting import CallCounter
+from bench.gate import comparison, counting, figures_file, part, reviews
+from bench.gate.counting import CallCounter, Cost
 from bench.gate.decoding import Decoded
 from bench.gate.figures_file import KnownFigures
 from bench.reviews import build_body
@@ -215,3 +216,14 @@ def test_the_threads_of_a_pool_are_counted_and_others_are_not(
     # `work`, what it calls, and the few calls of the pool around it.
     assert (before, after > 3, after < 60) == (0, True, True)
     assert counter.calls > counter.pool_calls
+
+
+def test_figures_are_medians_and_the_calls_may_have_another_average():
+    found = [Cost(10, 4096, 84), Cost(10, 4096, 84), Cost(40, 4100, 224)]
+    assert counting.figures("review", found) == {
+        "review: calls": 10,
+        "review: decoded bytes": 4096,
+        "review: decoded blocks": 84,
+    }
+    assert counting.figures("call", found, statistics.mean)["call: calls"] == 20
+    assert found[2].since(found[0]) == Cost(30, 4, 140)
