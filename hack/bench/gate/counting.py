@@ -124,8 +124,8 @@ def figures(
 ) -> dict[str, float]:
     """Return the figures of pieces of work that are alike.
 
-    They are medians, unless another average of the calls is wanted: timers, and values that are made
-    once, add to some.
+    They are medians, because timers, and values that are made once, add to some; the calls may have
+    another average.
     """
     return {
         f"{what}: calls": average_calls(each.calls for each in found),
