@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -93,8 +93,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Connection", "close")
         self.end_headers()
-        while not self.server.closed.wait(_BOOKMARK_SECONDS):
-            self.wfile.write(_BOOKMARK)
+        with suppress(ConnectionError):  # the program has ended its watch
+            while not self.server.closed.wait(_BOOKMARK_SECONDS):
+                self.wfile.write(_BOOKMARK)
         self.close_connection = True
 
 
