@@ -50,7 +50,7 @@ demo-down: setup ## remove what `make demo` left running
 	@$(BIN)/python -m mainjob --down
 
 .PHONY: test
-test: setup binaries check ## every check, and every test that is not slow (about a quarter of an hour; WORKERS=4)
+test: setup binaries check bench-gate ## every check, and every test that is not slow (about a quarter of an hour; WORKERS=4)
 	@$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) --cov --cov-report=term-missing:skip-covered tests
 
 .PHONY: test-all
@@ -135,9 +135,21 @@ bench-admission: setup binaries ## what the webhooks and the CEL overlay add to 
 bench-victims: setup binaries ## a thousand victims at once among 50,000 pods, beside a minimal program (VICTIMS=1000,10000 PODS=50000 NODES=1000)
 	@$(BIN)/python -m bench.victims $(if $(VICTIMS),--victims $(VICTIMS)) $(if $(PODS),--pods $(PODS)) $(if $(NODES),--nodes $(NODES)) $(ARGS)
 
+.PHONY: bench
+bench: setup binaries ## run the benchmarks one after the other, and write docs/benchmarks.md; continues where it was stopped (ONLY=webhooks,check AGAIN=1)
+	@$(BIN)/python -m bench.page $(if $(ONLY),--only $(ONLY)) $(if $(AGAIN),--again) $(ARGS)
+
+.PHONY: bench-page
+bench-page: setup ## write docs/benchmarks.md from the figures in hack/bench/measured, without measuring
+	@$(BIN)/python -m bench.page --write
+
 .PHONY: bench-gate
-bench-gate: setup binaries ## fail where a victim or a created pod costs more calls or processor time than checked in (UPDATE=1)
+bench-gate: setup ## fail where a review, a victim or a call of the extender does more than checked in, counted without a cluster (UPDATE=1)
 	@$(BIN)/python -m bench.gate $(if $(UPDATE),--update) $(ARGS)
+
+.PHONY: bench-gate-cluster
+bench-gate-cluster: setup binaries ## fail where a victim or a created pod costs more calls or processor time than checked in, on a cluster (UPDATE=1)
+	@$(BIN)/python -m bench.cluster_gate $(if $(UPDATE),--update) $(ARGS)
 
 .PHONY: bench-preemption
 bench-preemption: setup binaries ## traces of jobs against each way to preempt; continues where it was stopped (TRACE=synthetic|philly|openb JOBS=2000 NODES=200 SEEDS=1,2 CONTENDERS=stock,upstream,guard,extender,no-notice,policy-only)

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +57,11 @@ def main() -> None:
     """Write the documents, run the command, and print a table."""
     parser = argparse.ArgumentParser(prog="bench-check", description=__doc__)
     parser.add_argument("--documents", type=int, default=DOCUMENTS)
-    count = parser.parse_args().documents
-    slow = False
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="also write everything as JSON"
+    )
+    options = parser.parse_args()
+    count, slow, rows = options.documents, False, list[dict[str, object]]()
     print(f"{'run':<40}{'s':>8}{'CPU s':>8}{'MiB':>8}")
     with tempfile.TemporaryDirectory() as folder:
         for number, run in enumerate(RUNS):
@@ -73,6 +76,10 @@ def main() -> None:
                 f"{result.peak_mib:>8.0f}"
             )
             slow |= result.cpu_seconds > LIMIT_SECONDS
+            rows.append({"name": run.name, **asdict(result)})
+    if options.output is not None:
+        document = {"conditions": {"documents": count}, "rows": rows}
+        options.output.write_text(json.dumps(document, indent=1) + "\n")
     if slow:
         sys.exit(f"bench-check: a run took more than {LIMIT_SECONDS:.0f} s of a core")
 

@@ -29,7 +29,7 @@ NET_HTTP = "Go net/http + encoding/json"
 @contextmanager
 def commands(programs: dict[str, Path], folder: Path) -> Iterator[list[Command]]:
     """Yield each server's command; Reprieve's needs a kubeconfig for the cluster behind it."""
-    with stub_api.serve(_cluster()) as url:
+    with stub_api.serve(objects()) as url:
         yield [
             reprieve(write_kubeconfig(url, folder), folder),
             _peer(CONTROLLER_RUNTIME, programs["bench-controller-runtime"], folder),
@@ -70,7 +70,7 @@ def _peer(name: str, program: Path, folder: Path) -> Command:
     return Command(name, port, [str(program), "-port", str(port), "-cert-dir", str(folder)])
 
 
-def _cluster() -> stub_api.Collections:
+def objects() -> stub_api.Collections:
     """Return the objects that rules look up: the reviews' Namespace and PriorityClass."""
     metadata = {"name": reviews.PRIORITY_CLASS}
     return {

@@ -181,6 +181,11 @@ def call(cluster: stub_api.Collections, pods: int, *, whole: bool) -> bytes:
     return json.dumps({"Pod": waiting_pod(0), way: by_node}, separators=(",", ":")).encode()
 
 
+def about(body: bytes, number: int) -> bytes:
+    """Return a call about another waiting pod."""
+    return body.replace(_uid(0), _uid(number))
+
+
 def _measure(options: argparse.Namespace, folder: Path, trust: ssl.SSLContext) -> None:
     cluster = collections(options.nodes, options.pods, 2 * options.calls + 1)
     ways = {"uids": False, "whole pods": True}
@@ -219,6 +224,19 @@ def _measure(options: argparse.Namespace, folder: Path, trust: ssl.SSLContext) -
             )
             print(aligned([columns, *(result.cells() for result in results)]))
             print(f"{server.rss_mib():.0f} MiB afterwards; {options.calls} calls each way")
+            if options.output is not None:
+                _write(options, results, server.rss_mib())
+
+
+def _write(options: argparse.Namespace, results: Iterable[ExtenderResult], rss_mib: float) -> None:
+    conditions = {
+        "nodes": options.nodes,
+        "pods": options.nodes * options.pods,
+        "calls": options.calls,
+        "RSS MiB": round(rss_mib),
+    }
+    document = {"conditions": conditions, "rows": [vars(result) for result in results]}
+    options.output.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def _turn(
@@ -228,7 +246,7 @@ def _turn(
     before = server.cpu_seconds()
     with _probing(server, trust) as waits:
         for number in preemptors:
-            asked = body.replace(_uid(0), _uid(number))
+            asked = about(body, number)
             begun = time.perf_counter()
             status, answer = _post(server, trust, asked)
             seconds.append(time.perf_counter() - begun)
@@ -299,6 +317,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--pods", type=int, default=10, help="on each node (default: %(default)s)")
     parser.add_argument("--calls", type=int, default=30, help="each way (default: %(default)s)")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="also write everything as JSON"
+    )
     return parser.parse_args(arguments)
 
 

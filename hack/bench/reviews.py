@@ -72,6 +72,11 @@ def build_body(size: int, number: int, preemption_class: str) -> bytes:
     return _encode(number, preemption_class, 1 + more, padding)
 
 
+def smallest_size(preemption_class: str) -> int:
+    """Return the size of the smallest review [B]."""
+    return len(_encode(0, preemption_class, 1, 0))
+
+
 def _encode(number: int, preemption_class: str, variables: int, padding: int) -> bytes:
     return json.dumps(
         _review(number, preemption_class, variables, padding), separators=(",", ":")

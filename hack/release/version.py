@@ -20,7 +20,10 @@ WRITTEN = (
     r"(?m)^((?:version|appVersion): \"?){}(?=\"?$)",  # Chart.yaml
 )
 """How the version is written, with `{}` for the version itself."""
-NOT_OURS = re.compile(r"^tests/|^CHANGELOG\.md$|\.lock$|/go\.(?:mod|sum)$|\.(?:png|svg)$")
+NOT_OURS = re.compile(
+    r"^tests/|^CHANGELOG\.md$|^docs/benchmarks\.md$|^hack/bench/measured/|\.lock$"
+    r"|/go\.(?:mod|sum)$|\.(?:png|svg)$"
+)
 """Files that name versions of other things, or past ones of ours."""
 
 

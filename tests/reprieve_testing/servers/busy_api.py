@@ -64,7 +64,7 @@ class BusyApi:
         """Answer one call."""
         if "watch" in request.query:
             return await self._watch(request)
-        resource = _resource_of(request.path)
+        resource = resource_of(request.path)
         is_counted = resource != "leases"
         self._in_progress += is_counted
         self.most_at_once = max(self.most_at_once, self._in_progress)
@@ -170,7 +170,8 @@ async def busy_api(directory: Path, **settings: Any) -> AsyncIterator[tuple[Busy
         await runner.cleanup()
 
 
-def _resource_of(path: str) -> str:
+def resource_of(path: str) -> str:
+    """Return the plural of the kind that a path is about, like `pods`."""
     parts = path.removesuffix("/status").split("/")
     return parts[-1] if _is_collection(path) else parts[-2]
 
