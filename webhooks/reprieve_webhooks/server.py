@@ -19,6 +19,7 @@ from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.serving.bounded_server import IsTrusted, trusts_no_client
 
 from .admission import handlers, review
+from .admission.admitted_pods import AdmittedPods
 from .admission.handlers import AdmissionResponse, FactsSource
 from .admission.review import AdmissionRequest, IdentifiedRequest, Malformed
 from .guard import review as guard_review
@@ -66,6 +67,7 @@ class Webhooks:
         max_review_bytes: int,
         read_timeout_seconds: float,
         guard: PodGuard | None = None,
+        admitted: AdmittedPods | None = None,
         further_routes: Routes = MappingProxyType({}),
         is_trusted: IsTrusted = trusts_no_client,
     ) -> None:
@@ -86,7 +88,9 @@ class Webhooks:
                 "mutate", self._parse, partial(handlers.mutate, source=facts)
             ),
             ("POST", "/validate"): self._review_handler(
-                "validate", self._parse, partial(handlers.validate, source=facts)
+                "validate",
+                self._parse,
+                partial(handlers.validate, source=facts, admitted=admitted),
             ),
             ("GET", "/healthz"): self._answer_health,
             ("GET", "/readyz"): self._answer_readiness,

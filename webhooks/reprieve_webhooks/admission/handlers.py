@@ -13,6 +13,7 @@ from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
 
 from . import response, review
+from .admitted_pods import AdmittedPods
 from .review import AdmissionRequest, Malformed
 
 
@@ -58,7 +59,7 @@ ALLOWED, DENIED, PATCHED, WARNED, SKIPPED = "allowed", "denied", "patched", "war
 async def mutate(request: AdmissionRequest, source: FactsSource) -> AdmissionResponse | Malformed:
     """Fill in defaults."""
     resource = _object_to_check(request)
-    if not isinstance(resource, Resource):
+    if isinstance(resource, AdmissionResponse | Malformed):
         return resource
     facts = await source.facts_for(request, resource)
     changes = decide_defaults(resource, _old_object(request), facts)
@@ -68,11 +69,17 @@ async def mutate(request: AdmissionRequest, source: FactsSource) -> AdmissionRes
     )
 
 
-async def validate(request: AdmissionRequest, source: FactsSource) -> AdmissionResponse | Malformed:
-    """Allow or refuse."""
+async def validate(
+    request: AdmissionRequest, source: FactsSource, admitted: AdmittedPods | None = None
+) -> AdmissionResponse | Malformed:
+    """Allow or refuse; a pod like one of the admitted pods is allowed at once."""
     resource = _object_to_check(request)
-    if not isinstance(resource, Resource):
+    if isinstance(resource, AdmissionResponse | Malformed):
         return resource
+    version = 0 if admitted is None else admitted.version
+    key = None if admitted is None else admitted.key_of(request, resource)
+    if admitted is not None and key is not None and admitted.includes(key):
+        return AdmissionResponse(response.build_allowed(request.uid), resource.kind, ALLOWED)
     facts = await source.facts_for(request, resource)
     # Only here, after all mutating webhooks, is a pod as it will be stored.
     traits = await source.gang_traits(request, resource, facts)
@@ -82,6 +89,8 @@ async def validate(request: AdmissionRequest, source: FactsSource) -> AdmissionR
     verdict = decide_admission(
         resource, _old_object(request), facts, user=request.user_info.username
     )
+    if admitted is not None and key is not None and verdict.is_empty:
+        admitted.add(key, resource, facts, version)
     allowed = WARNED if verdict.warnings else ALLOWED
     outcome = allowed if verdict.is_allowed else DENIED
     return AdmissionResponse(response.build_verdict(request.uid, verdict), resource.kind, outcome)

@@ -94,6 +94,23 @@ class ClusterFacts:
         """Return the kinds of other projects whose pod templates the policy lists."""
         return self._policy.current.template_kinds
 
+    @property
+    def version(self) -> int:
+        """A number that grows with every change of what watches tell the rules about a pod."""
+        return (
+            self._namespaces.reflector.changes
+            + self._priority_classes.reflector.changes
+            + self._policy.reflector.changes
+            + self._quotas.reflector.changes
+        )
+
+    def are_watched(self, namespace: str, facts: Facts) -> bool:
+        """Return whether the watches told all of this: no object was read for one review."""
+        return (
+            facts.namespace is self._namespaces.watched(namespace)
+            and facts.priority_classes is self._priority_classes.by_name
+        )
+
     async def run(self) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as tasks:
