@@ -29,7 +29,7 @@ _NUMBERED = frozenset(
 )
 """Labels and annotations in which the pods of one workload differ; no rule reads their values."""
 _TOKEN_VOLUME = b"kube-api-access-"
-"""The volume with a pod's token: the API server adds five letters to its name, for each pod anew."""
+"""The volume with a pod's token; the API server adds five letters to its name, others each time."""
 _LETTERS = 5
 _ANY_LETTERS = _TOKEN_VOLUME + b"\xff" * _LETTERS
 """No text in UTF-8 has these bytes."""

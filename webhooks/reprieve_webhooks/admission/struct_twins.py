@@ -62,8 +62,12 @@ def _by_name(hint: Any, kept: Collection[type], inner: set[type[Any]]) -> Any:
 
 
 def _default_of(field: "dataclasses.Field[Any]") -> Any:
-    """Return the default; one that a dataclass makes is made from its twin, by msgspec itself."""
+    """Return the default; where a dataclass makes one of its own kind, the twin makes it."""
     if field.default_factory is dataclasses.MISSING:
         return field.default
     name = getattr(field.default_factory, "__name__", "")
-    return msgspec.field(default_factory=lambda: vars(sys.modules[__name__])[name]())
+
+    def make() -> Any:
+        return vars(sys.modules[__name__])[name]()
+
+    return msgspec.field(default_factory=make)

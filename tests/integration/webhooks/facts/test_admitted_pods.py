@@ -1,0 +1,137 @@
+"""What a watch learns ends what was remembered of admitted pods, for each kind that rules read."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reprieve_policy import keys
+from reprieve_testing.servers.reviews import a_pod, a_review
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
+from reprieve_webhooks.admission import handlers, review
+from reprieve_webhooks.admission.admitted_pods import AdmittedPods
+from reprieve_webhooks.admission.handlers import ALLOWED, DENIED, WARNED, AdmissionResponse
+from reprieve_webhooks.admission.review import AdmissionRequest
+from reprieve_webhooks.facts.cluster_facts import ClusterFacts
+
+NAMESPACES, CLASSES = "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses"
+POLICY = "/api/v1/namespaces/reprieve-system/configmaps"
+QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas"
+
+
+def named(kind: str, name: str, namespace: str = "", **fields: Any) -> Any:
+    annotations = {keys.PREFIX + key: value for key, value in fields.pop("annotations", {}).items()}
+    metadata = {"name": name, "annotations": annotations, "resourceVersion": "9"}
+    return {
+        "kind": kind,
+        "metadata": metadata | ({"namespace": namespace} if namespace else {}),
+        **fields,
+    }
+
+
+TEAM, TRAINING = named("Namespace", "team-a"), named("PriorityClass", "training", value=1000)
+
+
+class Server:
+    """The facts that watches of a stub tell, and the pods that were admitted by them."""
+
+    def __init__(self, stub: StubApi, facts: ClusterFacts) -> None:
+        self.stub, self.facts, self.admitted = stub, facts, AdmittedPods(facts)
+
+    async def outcome(self) -> str:
+        """Return the outcome of the same new pod."""
+        pod = a_pod(labels={keys.PREEMPTION_CLASS: "6"})
+        pod["spec"]["priorityClassName"] = "training"
+        request = review.parse(json.dumps(a_review(pod)).encode())
+        assert isinstance(request, AdmissionRequest)
+        answered = await handlers.validate(request, self.facts, self.admitted)
+        assert isinstance(answered, AdmissionResponse)
+        assert answered == await handlers.validate(request, self.facts)
+        return answered.outcome
+
+    async def learns(self, kind: str, document: Any, path: str) -> None:
+        before = self.facts.version
+        self.stub.send(kind, document, only=path)
+        await until(lambda: self.facts.version > before)
+
+
+@asynccontextmanager
+async def server(directory: Path) -> AsyncIterator[Server]:
+    known = {NAMESPACES: {"team-a": TEAM}, CLASSES: {"training": TRAINING}}
+    async with stub_api(directory, collections=known) as (stub, api):
+        facts = ClusterFacts(api, "reprieve-system", "reprieve-policy", lookup_timeout_seconds=60.0)
+        running = asyncio.create_task(facts.run())
+        try:
+            stub.lists_released.set()
+            await until(lambda: stub.open_watches == len(facts.watches()))
+            yield Server(stub, facts)
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+
+
+LEARNT = {
+    "that the Namespace allows less": (
+        *("MODIFIED", NAMESPACES, DENIED),
+        named("Namespace", "team-a", annotations={"allowed-preemption-classes": "0-2"}),
+    ),
+    "that the Namespace only warns": (
+        *("MODIFIED", NAMESPACES, WARNED),
+        named(
+            "Namespace",
+            "team-a",
+            annotations={"allowed-preemption-classes": "0-2", "enforcement": "warn"},
+        ),
+    ),
+    "another value of the pod's PriorityClass": (
+        *("MODIFIED", CLASSES, ALLOWED),
+        named("PriorityClass", "training", value=7),
+    ),
+    "another policy": (
+        *("ADDED", POLICY, ALLOWED),
+        named("ConfigMap", "reprieve-policy", "reprieve-system", data={"defaultRequeue": "never"}),
+    ),
+    "a quota": (
+        *("ADDED", QUOTAS, ALLOWED),
+        named("ElasticQuota", "team-a", "team-a", spec={"max": {"cpu": "4"}}),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("event", "path", "outcome", "document"), LEARNT.values(), ids=LEARNT.keys()
+)
+async def test_the_next_pod_is_reviewed_once_a_watch_has_learnt(
+    tmp_path: Path, event: str, path: str, outcome: str, document: Any
+):
+    async with server(tmp_path) as running:
+        assert await running.outcome() == ALLOWED
+        assert len(running.admitted) == 1
+        remembered = dict(running.admitted._versions)
+
+        await running.learns(event, document, path)
+
+        assert not any(map(running.admitted.includes, remembered))
+        assert await running.outcome() == outcome
+
+
+async def test_a_pod_of_a_namespace_that_no_watch_has_seen_is_reviewed_each_time(tmp_path: Path):
+    async with server(tmp_path) as running:
+        await running.learns("DELETED", TEAM, NAMESPACES)
+
+        assert await running.outcome() == ALLOWED
+        assert len(running.admitted) == 0
+
+
+async def test_a_pod_of_a_priority_class_that_no_watch_has_seen_is_reviewed_each_time(
+    tmp_path: Path,
+):
+    async with server(tmp_path) as running:
+        await running.learns("DELETED", TRAINING, CLASSES)
+
+        assert await running.outcome() == ALLOWED
+        assert len(running.admitted) == 0

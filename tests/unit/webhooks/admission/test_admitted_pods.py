@@ -1,0 +1,310 @@
+"""The pods of one workload are reviewed once, and no answer differs from that of a whole review."""
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reprieve_policy import keys
+from reprieve_policy.config.namespace import OFF, WARN, NamespacePolicy
+from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.facts import Facts
+from reprieve_policy.kube.objects import Resource
+from reprieve_testing.objects import builders, generated_metadata
+from reprieve_testing.servers.reviews import Document, FixedFacts, a_pod, a_review
+from reprieve_webhooks.admission import admitted_pods, handlers, review
+from reprieve_webhooks.admission.admitted_pods import AdmittedPods
+from reprieve_webhooks.admission.handlers import ALLOWED, AdmissionResponse
+from reprieve_webhooks.admission.review import AdmissionRequest
+
+CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+CLASSES = {"training": builders.a_priority_class("training").resource}
+INDEX = keys.COMPLETION_INDEX
+NUMBERED = (INDEX, "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name")
+
+
+@dataclass
+class Watched(FixedFacts):
+    """Fixed facts, as watches tell them."""
+
+    version: int = 1
+    is_watched: bool = True
+    versions_during_reviews: list[int] = field(default_factory=list)
+    """Each is the version from the middle of a review on."""
+    reviews: int = 0
+
+    def are_watched(self, namespace: str, facts: Facts) -> bool:
+        return self.is_watched and (namespace, facts) == ("team-a", self.facts)
+
+    async def facts_for(self, request: AdmissionRequest, resource: Resource) -> Facts:
+        self.reviews += 1
+        self.version = next(iter(self.versions_during_reviews), self.version)
+        return await super().facts_for(request, resource)
+
+
+def pod(
+    name: str = "train-x7k2p",
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    spec: Document | None = None,
+    **metadata: Any,
+) -> Document:
+    made = a_pod(labels=labels, annotations=annotations)
+    made["metadata"] |= {"name": name, "uid": f"uid-of-{name}", **metadata}
+    made["spec"] |= {"priorityClassName": "training", **(spec or {})}
+    return made
+
+
+def token_volume(letters: str) -> Document:
+    """Return the fields of a spec by which each container gets the token of its pod."""
+    name = f"kube-api-access-{letters}"
+    mount = {"name": name, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
+    container = {"name": "train", "image": "train", "volumeMounts": [mount]}
+    return {"volumes": [{"name": name, "projected": {}}], "containers": [container]}
+
+
+async def answer(
+    document: Document, source: Watched, admitted: AdmittedPods | None, **request: Any
+) -> AdmissionResponse:
+    body = json.dumps(a_review(document, **request)).encode()
+    parsed = review.parse(body)
+    assert isinstance(parsed, AdmissionRequest)
+    answered = await handlers.validate(parsed, source, admitted)
+    assert isinstance(answered, AdmissionResponse)
+    return answered
+
+
+ALIKE: dict[str, tuple[Document, Document]] = {
+    "their names": (pod("train-a"), pod("train-b")),
+    "the time of their creation": (
+        pod(creationTimestamp="2026-01-02T15:04:05Z"),
+        pod(creationTimestamp="2026-01-02T15:04:06Z"),
+    ),
+    "the letters of their tokens' volumes": (
+        pod(spec=token_volume("x7k2p")),
+        pod(spec=token_volume("q8z4d")),
+    ),
+    "their index in a Job": (
+        pod(labels={INDEX: "0", "app": "a"}, annotations={INDEX: "0"}),
+        pod(labels={INDEX: "1", "app": "a"}, annotations={INDEX: "1"}),
+    ),
+    "their name and index in a StatefulSet": (
+        pod(labels={NUMBERED[1]: "0", NUMBERED[2]: "a-0"}),
+        pod(labels={NUMBERED[1]: "1", NUMBERED[2]: "a-1"}),
+    ),
+}
+
+
+@pytest.mark.parametrize(("first", "second"), ALIKE.values(), ids=ALIKE.keys())
+async def test_pods_that_differ_only_in_this_are_reviewed_once(first: Document, second: Document):
+    source = Watched(Facts(priority_classes=CLASSES))
+    admitted = AdmittedPods(source)
+    await answer(first, source, admitted)
+
+    answered = await answer(second, source, admitted)
+
+    assert source.reviews == 1
+    assert answered == await answer(second, source, None)
+    assert answered.outcome == ALLOWED
+
+
+GANG = {keys.POD_GROUP: "ring"}
+REVIEWED_EACH: dict[str, Document] = {
+    "refused": pod(labels={keys.PREEMPTION_CLASS: "11"}),
+    "warned about": pod(labels={keys.PREFIX + "no-such-key": "x"}),
+    "in a gang": pod(labels=GANG),
+    "of a JobSet": pod(labels={keys.JOBSET: "ring"}),
+    "of a quota": pod(labels={keys.QUOTA_NAME: "small"}),
+    "in need of a permission": pod(labels={keys.PREEMPTIBLE: "false"}),
+    "too large": pod(annotations={"note": "x" * admitted_pods.MAX_BYTES}),
+}
+
+
+@pytest.mark.parametrize("document", REVIEWED_EACH.values(), ids=REVIEWED_EACH.keys())
+async def test_a_pod_that_is_this_is_never_remembered(document: Document):
+    source = Watched(Facts(priority_classes=CLASSES))
+    admitted = AdmittedPods(source)
+
+    for _ in range(2):
+        await answer(document, source, admitted)
+
+    assert source.reviews == 2
+    assert len(admitted) == 0
+
+
+OTHER: dict[str, tuple[Document, dict[str, Any]]] = {
+    "label": (pod(labels={"app": "b"}), {}),
+    "annotation": (pod(annotations={"a": "b"}), {}),
+    "spec": (pod(spec={"priorityClassName": None}), {}),
+    "owner": (pod(ownerReferences=[{"kind": "Job", "name": "a", "controller": True}]), {}),
+    "namespace": (pod(), {"namespace": "team-b"}),
+    "user": (pod(), {"userInfo": {"username": CONTROLLER}}),
+}
+
+
+@pytest.mark.parametrize(("document", "request_fields"), OTHER.values(), ids=OTHER.keys())
+async def test_a_pod_with_another_of_these_is_reviewed(
+    document: Document, request_fields: dict[str, Any]
+):
+    source = Watched(Facts(priority_classes=CLASSES))
+    admitted = AdmittedPods(source)
+    await answer(pod(), source, admitted)
+
+    await answer(document, source, admitted, **request_fields)
+
+    assert source.reviews == 2
+
+
+async def test_an_update_is_reviewed_each_time():
+    source = Watched(Facts(priority_classes=CLASSES))
+    admitted = AdmittedPods(source)
+    await answer(pod(), source, admitted)
+
+    await answer(pod(), source, admitted, old=pod())
+
+    assert source.reviews == 2
+
+
+async def test_what_a_watch_learns_counts_for_the_next_pod():
+    source = Watched(Facts(priority_classes=CLASSES))
+    admitted = AdmittedPods(source)
+    await answer(pod(labels={keys.PREEMPTION_CLASS: "6"}), source, admitted)
+    source.facts = Facts(
+        priority_classes=CLASSES, namespace=NamespacePolicy(enforcement=WARN, default_class=1)
+    )
+    source.version += 1
+
+    await answer(pod(labels={keys.PREEMPTION_CLASS: "6"}), source, admitted)
+
+    assert source.reviews == 2
+
+
+async def test_a_pod_is_not_remembered_if_a_watch_learnt_something_during_its_review():
+    source = Watched(Facts(priority_classes=CLASSES), versions_during_reviews=[2])
+    admitted = AdmittedPods(source)
+
+    await answer(pod(), source, admitted)
+
+    assert len(admitted) == 0
+
+
+async def test_a_pod_is_not_remembered_if_an_object_was_read_for_it():
+    source = Watched(Facts(priority_classes=CLASSES), is_watched=False)
+    admitted = AdmittedPods(source)
+
+    await answer(pod(), source, admitted)
+
+    assert len(admitted) == 0
+
+
+async def test_the_oldest_pods_are_forgotten(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(admitted_pods, "MAX_PODS", 3)
+    source = Watched(Facts(priority_classes=CLASSES))
+    admitted = AdmittedPods(source)
+
+    for number in range(5):
+        await answer(pod(labels={"app": str(number)}), source, admitted)
+
+    assert len(admitted) == 3
+
+
+_LETTERS = st.sampled_from(["x7k2p", "q8z4d", "", "X7K2P", "x7k2px7k2p"])
+_INDICES = st.sampled_from(["0", "1", "12", "x"])
+_FURTHER_LABELS = st.fixed_dictionaries(
+    {},
+    optional={
+        INDEX: _INDICES,
+        NUMBERED[1]: _INDICES,
+        keys.JOB: st.sampled_from(["a", "b", "-"]),
+        keys.POD_GROUP: st.sampled_from(["a", "-"]),
+        keys.KUEUE_QUEUE: st.just("a"),
+        keys.QUOTA_NAME: st.just("small"),
+        keys.PREFIX + "clas": st.just("4"),
+    },
+)
+_SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "priorityClassName": st.sampled_from(["training", "absent", "kube-api-access-x7k2p"]),
+        "priority": st.sampled_from([0, 1000, 2_000_000_000]),
+        "nodeName": st.just("node-1"),
+        "terminationGracePeriodSeconds": st.sampled_from([0, 30, 3600]),
+        "tolerations": st.just([{"operator": "Exists"}]),
+        "schedulingGroup": st.just({"podGroupName": "a"}),
+    },
+)
+_USERS = st.sampled_from(["ada", CONTROLLER])
+_OWNERS = st.sampled_from([None, [{"kind": "Job", "name": "a", "uid": "1", "controller": True}]])
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Document:
+    said = draw(generated_metadata.pod_metadata)
+    spec = draw(_SPECS)
+    if draw(st.booleans()):
+        spec |= token_volume(draw(_LETTERS))
+    return pod(
+        draw(st.sampled_from(["a", "b", "training", ""])),
+        labels={**said.labels, **draw(_FURTHER_LABELS)},
+        annotations={
+            **said.annotations,
+            **draw(st.fixed_dictionaries({}, optional={INDEX: _INDICES})),
+        },
+        spec=spec,
+        ownerReferences=draw(_OWNERS),
+    )
+
+
+@st.composite
+def families(draw: st.DrawFn) -> list[Document]:
+    """Return some pods, each with others that differ from it in what its workload does not say."""
+    made: list[Document] = []
+    for first in draw(st.lists(pods(), min_size=1, max_size=2)):
+        made += [first, *(_sibling(first, str(number), draw(_LETTERS)) for number in range(3))]
+    return made
+
+
+def _sibling(first: Document, number: str, letters: str) -> Document:
+    text = re.sub('kube-api-access-[^"]*', f"kube-api-access-{letters}", json.dumps(first))
+    sibling: Document = json.loads(text)
+    sibling["metadata"] |= dict.fromkeys(("name", "uid", "creationTimestamp"), number)
+    for holder in ("labels", "annotations"):
+        entries = sibling["metadata"].get(holder, {})
+        entries |= {key: number for key in NUMBERED if key in entries}
+    return sibling
+
+
+_POLICIES = st.sampled_from(
+    [NamespacePolicy(), NamespacePolicy(enforcement=WARN), NamespacePolicy(enforcement=OFF)]
+)
+_SETTINGS = st.sampled_from([PolicySettings(), PolicySettings(default_preemptible=False)])
+
+
+_REQUESTS = st.fixed_dictionaries(
+    {"userInfo": st.builds(dict, username=_USERS), "dryRun": st.booleans()}
+)
+
+
+@given(families(), _POLICIES, _SETTINGS, _REQUESTS)
+def test_every_answer_is_that_of_a_whole_review(
+    documents: list[Document],
+    policy: NamespacePolicy,
+    settings: PolicySettings,
+    request: dict[str, Any],
+):
+    source = Watched(Facts(settings=settings, namespace=policy, priority_classes=CLASSES))
+
+    async def compare() -> None:
+        admitted = AdmittedPods(source)
+        for document in documents:
+            answered = await answer(document, source, admitted, **request)
+            assert answered == await answer(document, source, None, **request)
+
+    asyncio.run(compare())
