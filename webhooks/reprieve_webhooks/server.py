@@ -130,7 +130,11 @@ class Webhooks:
         return review.parse(body, self._facts.template_kinds)
 
     def _review_handler(self, name: str, parse: Parse[R], handle: Handle[R]) -> RouteHandler:
-        duration, bodies, budget = self._metrics.duration_of(name), self._bodies, self._budget
+        durations, bodies, budget = (
+            self._metrics.reviews.durations_of(name),
+            self._bodies,
+            self._budget,
+        )
 
         async def respond(request: web.BaseRequest) -> web.StreamResponse:
             try:
@@ -139,7 +143,7 @@ class Webhooks:
                     return body
                 started = time.perf_counter()
                 answer = await self._answer(name, parse, handle, body)
-                duration.observe(time.perf_counter() - started)
+                durations.observe(time.perf_counter() - started)
                 return answer
             finally:
                 budget.release(request.protocol)
@@ -196,7 +200,7 @@ class Webhooks:
         return text_response(status, f"{reason} at review {request.uid}; see the log")
 
     def _count(self, name: str, kind: str, outcome: str) -> None:
-        self._metrics.review_counter(name, kind, outcome).inc()
+        self._metrics.reviews.count(name, kind, outcome)
 
     async def _answer_health(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
         return text_response(HTTPStatus.OK, "ok")
