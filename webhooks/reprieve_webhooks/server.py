@@ -19,8 +19,8 @@ from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.serving.bounded_server import IsTrusted, trusts_no_client
 
 from .admission import handlers, review
-from .admission.admitted_pods import AdmittedPods
 from .admission.handlers import AdmissionResponse, FactsSource
+from .admission.remembered_pods import RememberedPods
 from .admission.review import AdmissionRequest, IdentifiedRequest, Malformed
 from .guard import review as guard_review
 from .guard.review import GuardRequest
@@ -67,7 +67,7 @@ class Webhooks:
         max_review_bytes: int,
         read_timeout_seconds: float,
         guard: PodGuard | None = None,
-        admitted: AdmittedPods | None = None,
+        remembered: RememberedPods | None = None,
         further_routes: Routes = MappingProxyType({}),
         is_trusted: IsTrusted = trusts_no_client,
     ) -> None:
@@ -85,12 +85,12 @@ class Webhooks:
         self.is_draining = False
         self._routes: dict[tuple[str, str], RouteHandler] = {
             ("POST", "/mutate"): self._review_handler(
-                "mutate", self._parse, partial(handlers.mutate, source=facts)
+                "mutate", self._parse, partial(handlers.mutate, source=facts, remembered=remembered)
             ),
             ("POST", "/validate"): self._review_handler(
                 "validate",
                 self._parse,
-                partial(handlers.validate, source=facts, admitted=admitted),
+                partial(handlers.validate, source=facts, remembered=remembered),
             ),
             ("GET", "/healthz"): self._answer_health,
             ("GET", "/readyz"): self._answer_readiness,

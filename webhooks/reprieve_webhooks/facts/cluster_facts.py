@@ -96,12 +96,13 @@ class ClusterFacts:
 
     @property
     def version(self) -> int:
-        """A number that grows with every change of what watches tell the rules about a pod."""
+        """A number that grows with every change of what watches tell about a pod."""
         return (
             self._namespaces.reflector.changes
             + self._priority_classes.reflector.changes
             + self._policy.reflector.changes
             + self._quotas.reflector.changes
+            + self._inheritance.changes
         )
 
     def are_watched(self, namespace: str, facts: Facts) -> bool:
@@ -110,6 +111,10 @@ class ClusterFacts:
             facts.namespace is self._namespaces.watched(namespace)
             and facts.priority_classes is self._priority_classes.by_name
         )
+
+    def inherits_nothing(self, pod: Resource, namespace: str) -> bool:
+        """Return whether no owner of the pod keeps a ledger, for this pod or for another one."""
+        return self._inheritance.is_nothing(pod, namespace)
 
     async def run(self) -> None:
         """Watch until cancelled."""

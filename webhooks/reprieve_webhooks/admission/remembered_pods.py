@@ -1,10 +1,10 @@
-"""Pods that were admitted without a finding, so that the next one like them is admitted at once.
+"""Answers to new pods, so that the next one of the same workload gets its answer at once.
 
 The pods of one workload differ in what no rule reads: their names, and what follows from these. All
-else that was decoded of the first one is the key of the others, with the namespace and the user. It
-holds until a watch learns something that rules read. A pod with a violation or a warning is never
-remembered; nor is one whose verdict follows from other pods, from an object that was read for it
-alone, or from a permission.
+else that was decoded of the first one is the key of the others, with the namespace and the user. An
+answer holds until a watch learns something that rules or defaults read. A pod with a violation or a
+warning is never remembered; nor is one whose answer follows from other pods, from an object that
+was read for it alone, or from a permission.
 """
 
 from typing import Protocol
@@ -13,21 +13,24 @@ import msgspec
 from msgspec.structs import replace
 
 from reprieve_policy.admission import permissions
+from reprieve_policy.checkpointing import agent
 from reprieve_policy.facts import Facts
-from reprieve_policy.gangs import gang_objects, job_requests, membership
+from reprieve_policy.gangs import gang_objects, gate, job_requests, membership
 from reprieve_policy.keys import COMPLETION_INDEX
 from reprieve_policy.kube.objects import ObjectMeta, Resource, pod_views
+from reprieve_policy.verdict import Change
 from reprieve_runtime.bounded_dict import BoundedDict
 
 from .review import AdmissionRequest
 
 MAX_PODS, MAX_BYTES = 256, 16 * 1024
-"""In all 4 MB. The key of a pod of 4 KB has 1.5 KB, and that of one of 30 KB has 8 KB."""
+"""For each webhook; in all 8 MB. The key of a pod of 4 KB has 1.5 KB, of one of 30 KB 8 KB."""
 
 _NUMBERED = frozenset(
     {COMPLETION_INDEX, "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"}
 )
-"""Labels and annotations in which the pods of one workload differ; no rule reads their values."""
+"""Labels and annotations in which the pods of one workload differ. Only the ledger of their owner
+tells them apart by these."""
 _TOKEN_VOLUME = b"kube-api-access-"
 """The volume with a pod's token; the API server adds five letters to its name, others each time."""
 _LETTERS = 5
@@ -35,7 +38,7 @@ _ANY_LETTERS = _TOKEN_VOLUME + b"\xff" * _LETTERS
 """No text in UTF-8 has these bytes."""
 
 _ENCODE = msgspec.msgpack.Encoder().encode
-_Key = tuple[str, str, bytes]
+Key = tuple[str, str, bytes]
 
 
 class WatchedFacts(Protocol):
@@ -43,28 +46,33 @@ class WatchedFacts(Protocol):
 
     @property
     def version(self) -> int:
-        """A number that grows with every change of what watches tell the rules about a pod."""
+        """A number that grows with every change of what watches tell about a pod."""
 
     def are_watched(self, namespace: str, facts: Facts) -> bool:
         """Return whether the watches told all of this: no object was read for one review."""
 
+    def inherits_nothing(self, pod: Resource, namespace: str) -> bool:
+        """Return whether no owner of the pod keeps a ledger, for this pod or for another one."""
 
-class AdmittedPods:
-    """The pods of one replica."""
+
+class RememberedPods:
+    """The answers of one replica."""
 
     def __init__(self, source: WatchedFacts) -> None:
         self._source = source
-        self._versions: BoundedDict[_Key, int] = BoundedDict(MAX_PODS)
+        self._admitted: BoundedDict[Key, int] = BoundedDict(MAX_PODS)
+        """With the version of the facts."""
+        self._defaults: BoundedDict[Key, tuple[int, tuple[Change, ...]]] = BoundedDict(MAX_PODS)
 
     def __len__(self) -> int:
-        return len(self._versions)
+        return len(self._admitted) + len(self._defaults)
 
     @property
     def version(self) -> int:
         """The version of the facts now."""
         return self._source.version
 
-    def key_of(self, request: AdmissionRequest, resource: Resource) -> _Key | None:
+    def key_of(self, request: AdmissionRequest, resource: Resource) -> Key | None:
         """Return what a pod has in common with others of its workload; `None` if it cannot count.
 
         Whether the review is a dry run is left out: only what reads other pods depends on it.
@@ -76,21 +84,41 @@ class AdmittedPods:
             return None
         return request.namespace, request.user_info.username, _without_letters(shared)
 
-    def includes(self, key: _Key) -> bool:
-        """Return whether a pod with this key was admitted, by what is known now."""
-        return self._versions.get(key) == self._source.version
+    def is_admitted(self, key: Key) -> bool:
+        """Return whether a pod with this key has no finding, by what is known now."""
+        return self._admitted.get(key) == self._source.version
 
-    def add(self, key: _Key, pod: Resource, facts: Facts, version: int) -> None:
+    def defaults_of(self, key: Key) -> tuple[Change, ...] | None:
+        """Return the defaults of a pod with this key, by what is known now."""
+        version, changes = self._defaults.get(key, (-1, None))
+        return changes if version == self._source.version else None
+
+    def add_admitted(self, key: Key, pod: Resource, facts: Facts, version: int) -> None:
         """Remember a pod without a finding, unless it says nothing about the next one.
 
         `version` is that from before its facts were gathered.
         """
+        if self._is_alike(key, pod, facts, version):
+            self._admitted[key] = version
+
+    def add_defaults(
+        self, key: Key, pod: Resource, facts: Facts, version: int, changes: tuple[Change, ...]
+    ) -> None:
+        """Remember the defaults of a pod, unless they say nothing about those of the next one."""
         if (
+            self._is_alike(key, pod, facts, version)
+            and self._source.inherits_nothing(pod, key[0])
+            and not gate.may_be_gated(pod, facts.settings)
+            and not agent.wants_agent(next(pod_views(pod)))
+        ):
+            self._defaults[key] = version, changes
+
+    def _is_alike(self, key: Key, pod: Resource, facts: Facts, version: int) -> bool:
+        return (
             version == self._source.version
             and self._source.are_watched(key[0], facts)
             and _stands_alone(pod, facts)
-        ):
-            self._versions[key] = version
+        )
 
 
 def _without_own(metadata: ObjectMeta) -> ObjectMeta:
@@ -110,7 +138,7 @@ def _without_letters(shared: bytes) -> bytes:
 
 
 def _stands_alone(pod: Resource, facts: Facts) -> bool:
-    """Return whether the rules read no other pod, no object of a gang and no permission for it."""
+    """Return whether no other pod, no object of a gang and no permission counts for it."""
     view = next(pod_views(pod))
     gang = membership.read(view)
     return not (

@@ -18,12 +18,13 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
 from reprieve_testing.objects import builders, generated_metadata
 from reprieve_testing.servers.reviews import Document, FixedFacts, a_pod, a_review
-from reprieve_webhooks.admission import admitted_pods, handlers, review
-from reprieve_webhooks.admission.admitted_pods import AdmittedPods
-from reprieve_webhooks.admission.handlers import ALLOWED, AdmissionResponse
+from reprieve_webhooks.admission import handlers, remembered_pods, review
+from reprieve_webhooks.admission.handlers import ALLOWED, PATCHED, AdmissionResponse
+from reprieve_webhooks.admission.remembered_pods import RememberedPods
 from reprieve_webhooks.admission.review import AdmissionRequest
 
 CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+GATING = PolicySettings(gang_gate=True)
 CLASSES = {"training": builders.a_priority_class("training").resource}
 INDEX = keys.COMPLETION_INDEX
 NUMBERED = (INDEX, "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name")
@@ -35,12 +36,16 @@ class Watched(FixedFacts):
 
     version: int = 1
     is_watched: bool = True
+    has_ledger: bool = False
     versions_during_reviews: list[int] = field(default_factory=list)
     """Each is the version from the middle of a review on."""
     reviews: int = 0
 
     def are_watched(self, namespace: str, facts: Facts) -> bool:
         return self.is_watched and (namespace, facts) == ("team-a", self.facts)
+
+    def inherits_nothing(self, pod: Resource, namespace: str) -> bool:  # noqa: ARG002
+        return not self.has_ledger
 
     async def facts_for(self, request: AdmissionRequest, resource: Resource) -> Facts:
         self.reviews += 1
@@ -70,13 +75,21 @@ def token_volume(letters: str) -> Document:
     return {"volumes": [{"name": name, "projected": {}}], "containers": [container]}
 
 
+WEBHOOKS = {"mutate": handlers.mutate, "validate": handlers.validate}
+of_both = pytest.mark.parametrize("webhook", WEBHOOKS)
+
+
 async def answer(
-    document: Document, source: Watched, admitted: AdmittedPods | None, **request: Any
+    document: Document,
+    source: Watched,
+    remembered: RememberedPods | None,
+    webhook: str = "validate",
+    **request: Any,
 ) -> AdmissionResponse:
     body = json.dumps(a_review(document, **request)).encode()
     parsed = review.parse(body)
     assert isinstance(parsed, AdmissionRequest)
-    answered = await handlers.validate(parsed, source, admitted)
+    answered = await WEBHOOKS[webhook](parsed, source, remembered)
     assert isinstance(answered, AdmissionResponse)
     return answered
 
@@ -102,17 +115,20 @@ ALIKE: dict[str, tuple[Document, Document]] = {
 }
 
 
+@of_both
 @pytest.mark.parametrize(("first", "second"), ALIKE.values(), ids=ALIKE.keys())
-async def test_pods_that_differ_only_in_this_are_reviewed_once(first: Document, second: Document):
+async def test_pods_that_differ_only_in_this_are_reviewed_once(
+    first: Document, second: Document, webhook: str
+):
     source = Watched(Facts(priority_classes=CLASSES))
-    admitted = AdmittedPods(source)
-    await answer(first, source, admitted)
+    remembered = RememberedPods(source)
+    await answer(first, source, remembered, webhook)
 
-    answered = await answer(second, source, admitted)
+    answered = await answer(second, source, remembered, webhook)
 
     assert source.reviews == 1
-    assert answered == await answer(second, source, None)
-    assert answered.outcome == ALLOWED
+    assert answered == await answer(second, source, None, webhook)
+    assert answered.outcome == {"mutate": PATCHED, "validate": ALLOWED}[webhook]
 
 
 GANG = {keys.POD_GROUP: "ring"}
@@ -123,20 +139,52 @@ REVIEWED_EACH: dict[str, Document] = {
     "of a JobSet": pod(labels={keys.JOBSET: "ring"}),
     "of a quota": pod(labels={keys.QUOTA_NAME: "small"}),
     "in need of a permission": pod(labels={keys.PREEMPTIBLE: "false"}),
-    "too large": pod(annotations={"note": "x" * admitted_pods.MAX_BYTES}),
+    "too large": pod(annotations={"note": "x" * remembered_pods.MAX_BYTES}),
 }
+
+
+DEFAULTED_EACH: dict[str, Document] = {
+    "in a gang": pod(labels=GANG),
+    "may wait for its gang": pod(
+        labels={keys.JOB: "ring"}, annotations={keys.KOORDINATOR_MIN_AVAILABLE: "4"}
+    ),
+    "gets the agent": pod(
+        annotations={keys.AGENT: "enabled", keys.CHECKPOINT_HINT: "file:/data/hint"}
+    ),
+}
+
+
+@pytest.mark.parametrize("document", DEFAULTED_EACH.values(), ids=DEFAULTED_EACH.keys())
+async def test_the_defaults_of_a_pod_like_this_are_never_remembered(document: Document):
+    source = Watched(Facts(settings=GATING, priority_classes=CLASSES))
+    remembered = RememberedPods(source)
+
+    for _ in range(2):
+        await answer(document, source, remembered, "mutate")
+
+    assert source.reviews == 2
+    assert len(remembered) == 0
+
+
+async def test_no_defaults_are_remembered_where_an_owner_keeps_a_ledger():
+    source = Watched(Facts(priority_classes=CLASSES), has_ledger=True)
+    remembered = RememberedPods(source)
+
+    await answer(pod(), source, remembered, "mutate")
+
+    assert len(remembered) == 0
 
 
 @pytest.mark.parametrize("document", REVIEWED_EACH.values(), ids=REVIEWED_EACH.keys())
 async def test_a_pod_that_is_this_is_never_remembered(document: Document):
     source = Watched(Facts(priority_classes=CLASSES))
-    admitted = AdmittedPods(source)
+    remembered = RememberedPods(source)
 
     for _ in range(2):
-        await answer(document, source, admitted)
+        await answer(document, source, remembered)
 
     assert source.reviews == 2
-    assert len(admitted) == 0
+    assert len(remembered) == 0
 
 
 OTHER: dict[str, tuple[Document, dict[str, Any]]] = {
@@ -154,65 +202,68 @@ async def test_a_pod_with_another_of_these_is_reviewed(
     document: Document, request_fields: dict[str, Any]
 ):
     source = Watched(Facts(priority_classes=CLASSES))
-    admitted = AdmittedPods(source)
-    await answer(pod(), source, admitted)
+    remembered = RememberedPods(source)
+    await answer(pod(), source, remembered)
 
-    await answer(document, source, admitted, **request_fields)
+    await answer(document, source, remembered, **request_fields)
 
     assert source.reviews == 2
 
 
-async def test_an_update_is_reviewed_each_time():
+@of_both
+async def test_an_update_is_reviewed_each_time(webhook: str):
     source = Watched(Facts(priority_classes=CLASSES))
-    admitted = AdmittedPods(source)
-    await answer(pod(), source, admitted)
+    remembered = RememberedPods(source)
+    await answer(pod(), source, remembered, webhook)
 
-    await answer(pod(), source, admitted, old=pod())
+    await answer(pod(), source, remembered, webhook, old=pod())
 
     assert source.reviews == 2
 
 
 async def test_what_a_watch_learns_counts_for_the_next_pod():
     source = Watched(Facts(priority_classes=CLASSES))
-    admitted = AdmittedPods(source)
-    await answer(pod(labels={keys.PREEMPTION_CLASS: "6"}), source, admitted)
+    remembered = RememberedPods(source)
+    await answer(pod(labels={keys.PREEMPTION_CLASS: "6"}), source, remembered)
     source.facts = Facts(
         priority_classes=CLASSES, namespace=NamespacePolicy(enforcement=WARN, default_class=1)
     )
     source.version += 1
 
-    await answer(pod(labels={keys.PREEMPTION_CLASS: "6"}), source, admitted)
+    await answer(pod(labels={keys.PREEMPTION_CLASS: "6"}), source, remembered)
 
     assert source.reviews == 2
 
 
-async def test_a_pod_is_not_remembered_if_a_watch_learnt_something_during_its_review():
+@of_both
+async def test_a_pod_is_not_remembered_if_a_watch_learnt_something_during_its_review(webhook: str):
     source = Watched(Facts(priority_classes=CLASSES), versions_during_reviews=[2])
-    admitted = AdmittedPods(source)
+    remembered = RememberedPods(source)
 
-    await answer(pod(), source, admitted)
+    await answer(pod(), source, remembered, webhook)
 
-    assert len(admitted) == 0
+    assert len(remembered) == 0
 
 
-async def test_a_pod_is_not_remembered_if_an_object_was_read_for_it():
+@of_both
+async def test_a_pod_is_not_remembered_if_an_object_was_read_for_it(webhook: str):
     source = Watched(Facts(priority_classes=CLASSES), is_watched=False)
-    admitted = AdmittedPods(source)
+    remembered = RememberedPods(source)
 
-    await answer(pod(), source, admitted)
+    await answer(pod(), source, remembered, webhook)
 
-    assert len(admitted) == 0
+    assert len(remembered) == 0
 
 
 async def test_the_oldest_pods_are_forgotten(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(admitted_pods, "MAX_PODS", 3)
+    monkeypatch.setattr(remembered_pods, "MAX_PODS", 3)
     source = Watched(Facts(priority_classes=CLASSES))
-    admitted = AdmittedPods(source)
+    remembered = RememberedPods(source)
 
     for number in range(5):
-        await answer(pod(labels={"app": str(number)}), source, admitted)
+        await answer(pod(labels={"app": str(number)}), source, remembered)
 
-    assert len(admitted) == 3
+    assert len(remembered) == 3
 
 
 _LETTERS = st.sampled_from(["x7k2p", "q8z4d", "", "X7K2P", "x7k2px7k2p"])
@@ -226,9 +277,15 @@ _FURTHER_LABELS = st.fixed_dictionaries(
         keys.POD_GROUP: st.sampled_from(["a", "-"]),
         keys.KUEUE_QUEUE: st.just("a"),
         keys.QUOTA_NAME: st.just("small"),
+        keys.KOORDINATOR_SOFT_EVICTION: st.just("true"),
         keys.PREFIX + "clas": st.just("4"),
     },
 )
+_FURTHER_ANNOTATIONS = {
+    INDEX: _INDICES,
+    keys.AGENT: st.just("enabled"),
+    keys.KOORDINATOR_MIN_AVAILABLE: st.sampled_from(["1", "4", "x"]),
+}
 _SPECS = st.fixed_dictionaries(
     {},
     optional={
@@ -255,7 +312,7 @@ def pods(draw: st.DrawFn) -> Document:
         labels={**said.labels, **draw(_FURTHER_LABELS)},
         annotations={
             **said.annotations,
-            **draw(st.fixed_dictionaries({}, optional={INDEX: _INDICES})),
+            **draw(st.fixed_dictionaries({}, optional=_FURTHER_ANNOTATIONS)),
         },
         spec=spec,
         ownerReferences=draw(_OWNERS),
@@ -284,11 +341,15 @@ def _sibling(first: Document, number: str, letters: str) -> Document:
 _POLICIES = st.sampled_from(
     [NamespacePolicy(), NamespacePolicy(enforcement=WARN), NamespacePolicy(enforcement=OFF)]
 )
-_SETTINGS = st.sampled_from([PolicySettings(), PolicySettings(default_preemptible=False)])
+_SETTINGS = st.sampled_from([PolicySettings(), PolicySettings(default_preemptible=False), GATING])
 
 
 _REQUESTS = st.fixed_dictionaries(
-    {"userInfo": st.builds(dict, username=_USERS), "dryRun": st.booleans()}
+    {
+        "webhook": st.sampled_from(list(WEBHOOKS)),
+        "userInfo": st.builds(dict, username=_USERS),
+        "dryRun": st.booleans(),
+    }
 )
 
 
@@ -299,12 +360,20 @@ def test_every_answer_is_that_of_a_whole_review(
     settings: PolicySettings,
     request: dict[str, Any],
 ):
-    source = Watched(Facts(settings=settings, namespace=policy, priority_classes=CLASSES))
+    source = Watched(
+        Facts(
+            settings=settings,
+            namespace=policy,
+            priority_classes=CLASSES,
+            operator_is_live=True,
+            pods_created_together=4,
+        )
+    )
 
     async def compare() -> None:
-        admitted = AdmittedPods(source)
+        remembered = RememberedPods(source)
         for document in documents:
-            answered = await answer(document, source, admitted, **request)
+            answered = await answer(document, source, remembered, **request)
             assert answered == await answer(document, source, None, **request)
 
     asyncio.run(compare())

@@ -1,4 +1,4 @@
-"""What a watch learns ends what was remembered of admitted pods, for each kind that rules read."""
+"""What a watch learns ends what was remembered of pods, for each kind that rules read."""
 
 import asyncio
 import json
@@ -10,16 +10,21 @@ from typing import Any
 import pytest
 
 from reprieve_policy import keys
+from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource
+from reprieve_policy.lifecycle import ledger
+from reprieve_policy.lifecycle.ledger import LedgerEntry
+from reprieve_testing.objects.builders import NOW
 from reprieve_testing.servers.reviews import a_pod, a_review
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.admission import handlers, review
-from reprieve_webhooks.admission.admitted_pods import AdmittedPods
 from reprieve_webhooks.admission.handlers import ALLOWED, DENIED, WARNED, AdmissionResponse
+from reprieve_webhooks.admission.remembered_pods import RememberedPods
 from reprieve_webhooks.admission.review import AdmissionRequest
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 
 NAMESPACES, CLASSES = "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses"
 POLICY = "/api/v1/namespaces/reprieve-system/configmaps"
+JOBS = "/apis/batch/v1/jobs"
 QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/elasticquotas"
 
 
@@ -33,6 +38,7 @@ def named(kind: str, name: str, namespace: str = "", **fields: Any) -> Any:
     }
 
 
+ENTRY = LedgerEntry(preempted_count=1, first_submitted_at=NOW, eviction_ids=("one",))
 TEAM, TRAINING = named("Namespace", "team-a"), named("PriorityClass", "training", value=1000)
 
 
@@ -40,7 +46,7 @@ class Server:
     """The facts that watches of a stub tell, and the pods that were admitted by them."""
 
     def __init__(self, stub: StubApi, facts: ClusterFacts) -> None:
-        self.stub, self.facts, self.admitted = stub, facts, AdmittedPods(facts)
+        self.stub, self.facts, self.remembered = stub, facts, RememberedPods(facts)
 
     async def outcome(self) -> str:
         """Return the outcome of the same new pod."""
@@ -48,7 +54,7 @@ class Server:
         pod["spec"]["priorityClassName"] = "training"
         request = review.parse(json.dumps(a_review(pod)).encode())
         assert isinstance(request, AdmissionRequest)
-        answered = await handlers.validate(request, self.facts, self.admitted)
+        answered = await handlers.validate(request, self.facts, self.remembered)
         assert isinstance(answered, AdmissionResponse)
         assert answered == await handlers.validate(request, self.facts)
         return answered.outcome
@@ -110,13 +116,26 @@ async def test_the_next_pod_is_reviewed_once_a_watch_has_learnt(
 ):
     async with server(tmp_path) as running:
         assert await running.outcome() == ALLOWED
-        assert len(running.admitted) == 1
-        remembered = dict(running.admitted._versions)
+        assert len(running.remembered) == 1
+        known = list(running.remembered._admitted)
 
         await running.learns(event, document, path)
 
-        assert not any(map(running.admitted.includes, remembered))
+        assert not any(map(running.remembered.is_admitted, known))
         assert await running.outcome() == outcome
+
+
+async def test_a_ledger_ends_what_was_remembered_and_nothing_follows_from_it(tmp_path: Path):
+    owner = OwnerReference(kind="Job", name="train", uid="1", controller=True)
+    pod = Resource(kind="Pod", metadata=ObjectMeta(name="p", ownerReferences=(owner,)))
+    job = named("Job", "train", "team-a", annotations={"ledger": ledger.render({"": ENTRY})})
+    job["metadata"] |= {"uid": "1", "labels": {keys.LEDGER: "true"}}
+    async with server(tmp_path) as running:
+        assert running.facts.inherits_nothing(pod, "team-a")
+
+        await running.learns("ADDED", job, JOBS)
+
+        assert not running.facts.inherits_nothing(pod, "team-a")
 
 
 async def test_a_pod_of_a_namespace_that_no_watch_has_seen_is_reviewed_each_time(tmp_path: Path):
@@ -124,7 +143,7 @@ async def test_a_pod_of_a_namespace_that_no_watch_has_seen_is_reviewed_each_time
         await running.learns("DELETED", TEAM, NAMESPACES)
 
         assert await running.outcome() == ALLOWED
-        assert len(running.admitted) == 0
+        assert len(running.remembered) == 0
 
 
 async def test_a_pod_of_a_priority_class_that_no_watch_has_seen_is_reviewed_each_time(
@@ -134,4 +153,4 @@ async def test_a_pod_of_a_priority_class_that_no_watch_has_seen_is_reviewed_each
         await running.learns("DELETED", TRAINING, CLASSES)
 
         assert await running.outcome() == ALLOWED
-        assert len(running.admitted) == 0
+        assert len(running.remembered) == 0
