@@ -149,7 +149,7 @@ DEFAULTED_EACH: dict[str, Document] = {
         labels={keys.JOB: "ring"}, annotations={keys.KOORDINATOR_MIN_AVAILABLE: "4"}
     ),
     "gets the agent": pod(
-        annotations={keys.AGENT: "enabled", keys.CHECKPOINT_HINT: "file:/data/hint"}
+        annotations={keys.AGENT: "enabled", keys.CHECKPOINT_HINT: "file:///data/x"}
     ),
 }
 
