@@ -13,7 +13,6 @@ from itertools import accumulate
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 _BOUNDS = (0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, math.inf)
 """Seconds. The rules take some 0.1 ms; a review of 1 s or more waited for the API server."""
@@ -35,7 +34,8 @@ class Durations:
         """Add the reviews so far."""
         totals = accumulate(self._counts)
         buckets = [
-            (floatToGoString(bound), total) for bound, total in zip(_BOUNDS, totals, strict=True)
+            (str(bound).replace("inf", "+Inf"), total)
+            for bound, total in zip(_BOUNDS, totals, strict=True)
         ]
         family.add_metric((webhook,), buckets, self._seconds)
 

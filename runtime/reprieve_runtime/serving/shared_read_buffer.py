@@ -24,7 +24,7 @@ class SharedReadBuffer(asyncio.BufferedProtocol):
         self.pause_writing = protocol.pause_writing  # type: ignore[method-assign]
         self.resume_writing = protocol.resume_writing  # type: ignore[method-assign]
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # type: ignore[override]  # noqa: ARG002
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """Return where to read to."""
         return self._buffer
 

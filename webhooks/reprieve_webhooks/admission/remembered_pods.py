@@ -7,10 +7,10 @@ warning is never remembered; nor is one whose answer follows from other pods, fr
 was read for it alone, or from a permission.
 """
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
-from msgspec.structs import replace
 
 from reprieve_policy.admission import permissions
 from reprieve_policy.checkpointing import agent
@@ -22,6 +22,7 @@ from reprieve_policy.verdict import Change
 from reprieve_runtime.bounded_dict import BoundedDict
 
 from .review import AdmissionRequest
+from .struct_twins import replaced
 
 MAX_PODS, MAX_BYTES = 256, 16 * 1024
 """For each webhook; in all 8 MB. The key of a pod of 4 KB has 1.5 KB, of one of 30 KB 8 KB."""
@@ -79,7 +80,7 @@ class RememberedPods:
         """
         if resource.kind != "Pod" or request.operation != "CREATE":
             return None
-        shared = _ENCODE(replace(resource, metadata=_without_own(resource.metadata)))
+        shared = _ENCODE(replaced(resource, metadata=_without_own(resource.metadata)))
         if len(shared) > MAX_BYTES:
             return None
         return request.namespace, request.user_info.username, _without_letters(shared)
@@ -122,13 +123,20 @@ class RememberedPods:
 
 
 def _without_own(metadata: ObjectMeta) -> ObjectMeta:
-    shared = replace(metadata, name=None, uid=None, creationTimestamp=None)
-    for field in ("labels", "annotations"):
-        entries = getattr(metadata, field)
-        if entries and not _NUMBERED.isdisjoint(entries):
-            kept = {key: "" if key in _NUMBERED else value for key, value in entries.items()}
-            shared = replace(shared, **{field: kept})
-    return shared
+    return replaced(
+        metadata,
+        name=None,
+        uid=None,
+        creationTimestamp=None,
+        labels=_without_numbers(metadata.labels),
+        annotations=_without_numbers(metadata.annotations),
+    )
+
+
+def _without_numbers(entries: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    if entries is None or _NUMBERED.isdisjoint(entries):
+        return entries
+    return {key: "" if key in _NUMBERED else value for key, value in entries.items()}
 
 
 def _without_letters(shared: bytes) -> bytes:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from reprieve_policy.admission.rules import RULES
 from reprieve_policy.kube import kinds, objects
@@ -180,9 +179,9 @@ def _with_kind(request: AdmissionRequest) -> AdmissionRequest:
     """Set the kind of the objects to the kind of the request, whatever they state."""
     kind = request.kind.kind
     if request.object is not None and request.object.kind != kind:
-        request.object = replace(request.object, kind=kind)
+        request.object = struct_twins.replaced(request.object, kind=kind)
     if request.old_object is not None and request.old_object.kind != kind:
-        request.old_object = replace(request.old_object, kind=kind)
+        request.old_object = struct_twins.replaced(request.old_object, kind=kind)
     return request
 
 

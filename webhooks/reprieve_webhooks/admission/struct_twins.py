@@ -28,6 +28,12 @@ def twin_of(dataclass: type[T], *, kept: Collection[type] = ()) -> type[T]:
     return typing.cast("type[T]", twins[dataclass.__name__])
 
 
+def replaced(twin: T, **changes: Any) -> T:
+    """Return the same, with other values in these fields."""
+    struct: Any = twin
+    return typing.cast("T", msgspec.structs.replace(struct, **changes))
+
+
 def _add_twin(dataclass: type[Any], kept: Collection[type], twins: dict[str, type]) -> None:
     inner: set[type[Any]] = set()
     hints = typing.get_type_hints(dataclass)
@@ -51,8 +57,9 @@ def _add_twin(dataclass: type[Any], kept: Collection[type], twins: dict[str, typ
 def _by_name(hint: Any, kept: Collection[type], inner: set[type[Any]]) -> Any:
     """Return a type with the name of each dataclass in its place, and add these to `inner`."""
     if dataclasses.is_dataclass(hint) and hint not in kept:
-        inner.add(typing.cast("type[Any]", hint))
-        return ForwardRef(hint.__name__)
+        dataclass = typing.cast("type[Any]", hint)
+        inner.add(dataclass)
+        return ForwardRef(dataclass.__name__)
     arguments = tuple(_by_name(each, kept, inner) for each in typing.get_args(hint))
     if not arguments:
         return hint
