@@ -11,7 +11,7 @@ from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.facts import Facts, GangTraits, JobRequests
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_policy.verdict import NO_FINDINGS, Change, Verdict
+from reprieve_policy.verdict import Change, Verdict
 
 from . import response, review
 from .remembered_pods import RememberedPods
@@ -103,13 +103,12 @@ async def validate(
     if remembered is None or key is None:
         verdict, _ = await _verdict(request, resource, source)
         return _verdict_response(request, resource, verdict)
-    if remembered.is_admitted(key):
-        return _verdict_response(request, resource, NO_FINDINGS)
-    version = remembered.version
-    verdict, facts = await _verdict(request, resource, source)
-    if verdict.is_empty:
-        remembered.add_admitted(key, resource, facts, version)
-    return _verdict_response(request, resource, verdict)
+    known = remembered.verdict_of(key)
+    if known is None:
+        version = remembered.version
+        known, facts = await _verdict(request, resource, source)
+        remembered.add_verdict(key, resource, facts, version, known)
+    return _verdict_response(request, resource, known)
 
 
 async def _verdict(

@@ -2,9 +2,8 @@
 
 The pods of one workload differ in what no rule reads: their names, and what follows from these. All
 else that was decoded of the first one is the key of the others, with the namespace and the user. An
-answer holds until a watch learns something that rules or defaults read. A pod with a violation or a
-warning is never remembered; nor is one whose answer follows from other pods, from an object that
-was read for it alone, or from a permission.
+answer holds until a watch learns something that rules or defaults read. Nothing is remembered where
+it follows from other pods, from an object that was read for this pod alone, or from a permission.
 """
 
 from collections.abc import Mapping
@@ -18,14 +17,14 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import gang_objects, gate, job_requests, membership
 from reprieve_policy.keys import COMPLETION_INDEX
 from reprieve_policy.kube.objects import ObjectMeta, Resource, pod_views
-from reprieve_policy.verdict import Change
+from reprieve_policy.verdict import Change, Verdict
 from reprieve_runtime.bounded_dict import BoundedDict
 
 from .review import AdmissionRequest
 from .struct_twins import replaced
 
 MAX_PODS, MAX_BYTES = 256, 16 * 1024
-"""For each webhook; in all 8 MB. The key of a pod of 4 KB has 1.5 KB, of one of 30 KB 8 KB."""
+"""For each webhook. The key of a pod of 4 KB has 1.5 KB, of one of 30 KB 8 KB."""
 
 _NUMBERED = frozenset(
     {COMPLETION_INDEX, "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"}
@@ -38,6 +37,7 @@ _LETTERS = 5
 _ANY_LETTERS = _TOKEN_VOLUME + b"\xff" * _LETTERS
 """No text in UTF-8 has these bytes."""
 
+_UNKNOWN = -1, None
 _ENCODE = msgspec.msgpack.Encoder().encode
 Key = tuple[str, str, bytes]
 
@@ -61,12 +61,14 @@ class RememberedPods:
 
     def __init__(self, source: WatchedFacts) -> None:
         self._source = source
-        self._admitted: BoundedDict[Key, int] = BoundedDict(MAX_PODS)
-        """With the version of the facts."""
-        self._defaults: BoundedDict[Key, tuple[int, tuple[Change, ...]]] = BoundedDict(MAX_PODS)
+        # With the version of the facts.
+        self._verdicts: BoundedDict[Key, tuple[int, Verdict | None]] = BoundedDict(MAX_PODS)
+        self._defaults: BoundedDict[Key, tuple[int, tuple[Change, ...] | None]] = BoundedDict(
+            MAX_PODS
+        )
 
     def __len__(self) -> int:
-        return len(self._admitted) + len(self._defaults)
+        return len(self._verdicts) + len(self._defaults)
 
     @property
     def version(self) -> int:
@@ -85,22 +87,25 @@ class RememberedPods:
             return None
         return request.namespace, request.user_info.username, _without_letters(shared)
 
-    def is_admitted(self, key: Key) -> bool:
-        """Return whether a pod with this key has no finding, by what is known now."""
-        return self._admitted.get(key) == self._source.version
+    def verdict_of(self, key: Key) -> Verdict | None:
+        """Return the verdict on a pod with this key, by what is known now."""
+        version, verdict = self._verdicts.get(key, _UNKNOWN)
+        return verdict if version == self._source.version else None
 
     def defaults_of(self, key: Key) -> tuple[Change, ...] | None:
         """Return the defaults of a pod with this key, by what is known now."""
-        version, changes = self._defaults.get(key, (-1, None))
+        version, changes = self._defaults.get(key, _UNKNOWN)
         return changes if version == self._source.version else None
 
-    def add_admitted(self, key: Key, pod: Resource, facts: Facts, version: int) -> None:
-        """Remember a pod without a finding, unless it says nothing about the next one.
+    def add_verdict(
+        self, key: Key, pod: Resource, facts: Facts, version: int, verdict: Verdict
+    ) -> None:
+        """Remember a verdict, unless it says nothing about the next pod.
 
         `version` is that from before its facts were gathered.
         """
-        if self._is_alike(key, pod, facts, version):
-            self._admitted[key] = version
+        if self._is_alike(key, pod, facts, version) and _may_be_shared(verdict):
+            self._verdicts[key] = version, verdict
 
     def add_defaults(
         self, key: Key, pod: Resource, facts: Facts, version: int, changes: tuple[Change, ...]
@@ -143,6 +148,14 @@ def _without_letters(shared: bytes) -> bytes:
     at = shared.find(_TOKEN_VOLUME)
     name = shared[at : at + len(_ANY_LETTERS)]
     return shared.replace(name, _ANY_LETTERS) if at >= 0 and name.isascii() else shared
+
+
+def _may_be_shared(verdict: Verdict) -> bool:
+    """Return whether no text shows the letters that differ, and the texts are not too long."""
+    if verdict.is_empty:
+        return True
+    text = "".join((*map(str, verdict.violations), *verdict.warnings))
+    return _TOKEN_VOLUME.decode() not in text and len(text) <= MAX_BYTES
 
 
 def _stands_alone(pod: Resource, facts: Facts) -> bool:

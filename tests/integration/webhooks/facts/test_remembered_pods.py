@@ -117,11 +117,11 @@ async def test_the_next_pod_is_reviewed_once_a_watch_has_learnt(
     async with server(tmp_path) as running:
         assert await running.outcome() == ALLOWED
         assert len(running.remembered) == 1
-        known = list(running.remembered._admitted)
+        known = list(running.remembered._verdicts)
 
         await running.learns(event, document, path)
 
-        assert not any(map(running.remembered.is_admitted, known))
+        assert not any(map(running.remembered.verdict_of, known))
         assert await running.outcome() == outcome
 
 

@@ -16,10 +16,11 @@ from reprieve_policy.config.namespace import OFF, WARN, NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import Resource
+from reprieve_policy.verdict import Verdict
 from reprieve_testing.objects import builders, generated_metadata
 from reprieve_testing.servers.reviews import Document, FixedFacts, a_pod, a_review
 from reprieve_webhooks.admission import handlers, remembered_pods, review
-from reprieve_webhooks.admission.handlers import ALLOWED, PATCHED, AdmissionResponse
+from reprieve_webhooks.admission.handlers import ALLOWED, DENIED, PATCHED, WARNED, AdmissionResponse
 from reprieve_webhooks.admission.remembered_pods import RememberedPods
 from reprieve_webhooks.admission.review import AdmissionRequest
 
@@ -79,6 +80,12 @@ WEBHOOKS = {"mutate": handlers.mutate, "validate": handlers.validate}
 of_both = pytest.mark.parametrize("webhook", WEBHOOKS)
 
 
+def parse(document: Document, **request: Any) -> AdmissionRequest:
+    parsed = review.parse(json.dumps(a_review(document, **request)).encode())
+    assert isinstance(parsed, AdmissionRequest)
+    return parsed
+
+
 async def answer(
     document: Document,
     source: Watched,
@@ -86,9 +93,7 @@ async def answer(
     webhook: str = "validate",
     **request: Any,
 ) -> AdmissionResponse:
-    body = json.dumps(a_review(document, **request)).encode()
-    parsed = review.parse(body)
-    assert isinstance(parsed, AdmissionRequest)
+    parsed = parse(document, **request)
     answered = await WEBHOOKS[webhook](parsed, source, remembered)
     assert isinstance(answered, AdmissionResponse)
     return answered
@@ -131,10 +136,32 @@ async def test_pods_that_differ_only_in_this_are_reviewed_once(
     assert answered.outcome == {"mutate": PATCHED, "validate": ALLOWED}[webhook]
 
 
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [
+        ({"labels": {keys.PREEMPTION_CLASS: "11"}}, DENIED),
+        ({"labels": {keys.PREFIX + "no-such-key": "x"}}, WARNED),
+    ],
+)
+async def test_pods_are_refused_and_warned_about_in_the_same_words(
+    said: dict[str, Any], outcome: str
+):
+    source = Watched(Facts(priority_classes=CLASSES))
+    remembered = RememberedPods(source)
+    await answer(pod("train-a", **said), source, remembered)
+
+    answered = await answer(pod("train-b", **said), source, remembered)
+
+    assert source.reviews == 1
+    assert answered == await answer(pod("train-b", **said), source, None)
+    assert answered.outcome == outcome
+
+
 GANG = {keys.POD_GROUP: "ring"}
 REVIEWED_EACH: dict[str, Document] = {
-    "refused": pod(labels={keys.PREEMPTION_CLASS: "11"}),
-    "warned about": pod(labels={keys.PREFIX + "no-such-key": "x"}),
+    "refused in words that name its token's volume": pod(
+        annotations={keys.CHECKPOINT_HINT: "kube-api-access-x7k2p"}
+    ),
     "in a gang": pod(labels=GANG),
     "of a JobSet": pod(labels={keys.JOBSET: "ring"}),
     "of a quota": pod(labels={keys.QUOTA_NAME: "small"}),
@@ -251,6 +278,19 @@ async def test_a_pod_is_not_remembered_if_an_object_was_read_for_it(webhook: str
     remembered = RememberedPods(source)
 
     await answer(pod(), source, remembered, webhook)
+
+    assert len(remembered) == 0
+
+
+def test_a_verdict_of_too_many_words_is_not_remembered():
+    source = Watched(Facts(priority_classes=CLASSES))
+    remembered, request = RememberedPods(source), parse(pod())
+    assert request.object is not None
+    key = remembered.key_of(request, request.object)
+    assert key is not None
+
+    verdict = Verdict(warnings=("x" * remembered_pods.MAX_BYTES, "x"))
+    remembered.add_verdict(key, request.object, source.facts, source.version, verdict)
 
     assert len(remembered) == 0
 
