@@ -68,7 +68,7 @@ async def mutate(
     if remembered is None or key is None:
         changes, _ = await _defaults(request, resource, source)
         return _patched(request, resource, changes)
-    known = remembered.defaults_of(key)
+    known = remembered.defaults_of(key, resource)
     if known is None:
         version = remembered.version
         known, facts = await _defaults(request, resource, source)

@@ -1,9 +1,11 @@
-"""Answers to new pods, so that the next one of the same workload gets its answer at once.
+"""Answers to new pods, so that the next ones of the same template get theirs at once.
 
-The pods of one workload differ in what no rule reads: their names, and what follows from these. All
-else that was decoded of the first one is the key of the others, with the namespace and the user. An
-answer holds until a watch learns something that rules or defaults read. Nothing is remembered where
-it follows from other pods, from an object that was read for this pod alone, or from a permission.
+Pods of one template differ in what no rule reads: the names of the pod and its owner, and what
+follows from these. All else that was decoded of a pod is its key, with the namespace and the user.
+The second pod with a key has its answer remembered; if the first one had, pods of which no two are
+alike would take a tenth more. An answer holds until a watch learns something that rules or defaults
+read. No answer is remembered that follows from other pods, from an object that was read for this
+pod alone, or from a permission.
 """
 
 from collections.abc import Mapping
@@ -15,7 +17,7 @@ from reprieve_policy.admission import permissions
 from reprieve_policy.checkpointing import agent
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import gang_objects, gate, job_requests, membership
-from reprieve_policy.keys import COMPLETION_INDEX
+from reprieve_policy.keys import COMPLETION_INDEX, JOB, JOB_UID
 from reprieve_policy.kube.objects import ObjectMeta, Resource, pod_views
 from reprieve_policy.verdict import Change, Verdict
 from reprieve_runtime.bounded_dict import BoundedDict
@@ -26,11 +28,23 @@ from .struct_twins import replaced
 MAX_PODS, MAX_BYTES = 256, 16 * 1024
 """For each webhook. The key of a pod of 4 KB has 1.5 KB, of one of 30 KB 8 KB."""
 
-_NUMBERED = frozenset(
-    {COMPLETION_INDEX, "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"}
+_MAX_SEEN = 4096
+"""Hashes of keys that were seen once; the hash of a text differs in each process."""
+
+_OWN = frozenset(
+    {
+        COMPLETION_INDEX,
+        JOB,
+        JOB_UID,
+        "apps.kubernetes.io/pod-index",
+        "controller-uid",
+        "job-name",
+        "statefulset.kubernetes.io/pod-name",
+    }
 )
-"""Labels and annotations in which the pods of one workload differ. Only the ledger of their owner
-tells them apart by these."""
+"""Labels and annotations that controllers write to tell their pods apart. Of these, rules only read
+whether there is a name; the ledger of the owner reads more."""
+_ANY_NAME = "x"
 _TOKEN_VOLUME = b"kube-api-access-"
 """The volume with a pod's token; the API server adds five letters to its name, others each time."""
 _LETTERS = 5
@@ -61,6 +75,7 @@ class RememberedPods:
 
     def __init__(self, source: WatchedFacts) -> None:
         self._source = source
+        self._seen: BoundedDict[int, None] = BoundedDict(_MAX_SEEN)
         # With the version of the facts.
         self._verdicts: BoundedDict[Key, tuple[int, Verdict | None]] = BoundedDict(MAX_PODS)
         self._defaults: BoundedDict[Key, tuple[int, tuple[Change, ...] | None]] = BoundedDict(
@@ -76,7 +91,7 @@ class RememberedPods:
         return self._source.version
 
     def key_of(self, request: AdmissionRequest, resource: Resource) -> Key | None:
-        """Return what a pod has in common with others of its workload; `None` if it cannot count.
+        """Return what a pod has in common with others of its template; `None` if it cannot count.
 
         Whether the review is a dry run is left out: only what reads other pods depends on it.
         """
@@ -92,10 +107,11 @@ class RememberedPods:
         version, verdict = self._verdicts.get(key, _UNKNOWN)
         return verdict if version == self._source.version else None
 
-    def defaults_of(self, key: Key) -> tuple[Change, ...] | None:
+    def defaults_of(self, key: Key, pod: Resource) -> tuple[Change, ...] | None:
         """Return the defaults of a pod with this key, by what is known now."""
         version, changes = self._defaults.get(key, _UNKNOWN)
-        return changes if version == self._source.version else None
+        is_valid = version == self._source.version and self._source.inherits_nothing(pod, key[0])
+        return changes if is_valid else None
 
     def add_verdict(
         self, key: Key, pod: Resource, facts: Facts, version: int, verdict: Verdict
@@ -121,10 +137,17 @@ class RememberedPods:
 
     def _is_alike(self, key: Key, pod: Resource, facts: Facts, version: int) -> bool:
         return (
-            version == self._source.version
+            self._was_seen(key)
+            and version == self._source.version
             and self._source.are_watched(key[0], facts)
             and _stands_alone(pod, facts)
         )
+
+    def _was_seen(self, key: Key) -> bool:
+        digest = hash(key)
+        was_seen = digest in self._seen
+        self._seen[digest] = None
+        return was_seen
 
 
 def _without_own(metadata: ObjectMeta) -> ObjectMeta:
@@ -133,15 +156,22 @@ def _without_own(metadata: ObjectMeta) -> ObjectMeta:
         name=None,
         uid=None,
         creationTimestamp=None,
-        labels=_without_numbers(metadata.labels),
-        annotations=_without_numbers(metadata.annotations),
+        labels=_with_any_names(metadata.labels),
+        annotations=_with_any_names(metadata.annotations),
+        ownerReferences=[
+            (owner.apiVersion, owner.kind, owner.controller)
+            for owner in metadata.ownerReferences or ()
+        ],
     )
 
 
-def _without_numbers(entries: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    if entries is None or _NUMBERED.isdisjoint(entries):
+def _with_any_names(entries: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    if entries is None or _OWN.isdisjoint(entries):
         return entries
-    return {key: "" if key in _NUMBERED else value for key, value in entries.items()}
+    return {
+        key: _ANY_NAME if key in _OWN and membership.is_name(value) else value
+        for key, value in entries.items()
+    }
 
 
 def _without_letters(shared: bytes) -> bytes:

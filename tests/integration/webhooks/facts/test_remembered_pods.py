@@ -115,7 +115,7 @@ async def test_the_next_pod_is_reviewed_once_a_watch_has_learnt(
     tmp_path: Path, event: str, path: str, outcome: str, document: Any
 ):
     async with server(tmp_path) as running:
-        assert await running.outcome() == ALLOWED
+        assert [await running.outcome() for _ in range(2)] == [ALLOWED, ALLOWED]
         assert len(running.remembered) == 1
         known = list(running.remembered._verdicts)
 
@@ -142,7 +142,7 @@ async def test_a_pod_of_a_namespace_that_no_watch_has_seen_is_reviewed_each_time
     async with server(tmp_path) as running:
         await running.learns("DELETED", TEAM, NAMESPACES)
 
-        assert await running.outcome() == ALLOWED
+        assert [await running.outcome() for _ in range(2)] == [ALLOWED, ALLOWED]
         assert len(running.remembered) == 0
 
 
@@ -152,5 +152,5 @@ async def test_a_pod_of_a_priority_class_that_no_watch_has_seen_is_reviewed_each
     async with server(tmp_path) as running:
         await running.learns("DELETED", TRAINING, CLASSES)
 
-        assert await running.outcome() == ALLOWED
+        assert [await running.outcome() for _ in range(2)] == [ALLOWED, ALLOWED]
         assert len(running.remembered) == 0

@@ -1,4 +1,4 @@
-"""The pods of one workload are reviewed once, and no answer differs from that of a whole review."""
+"""Pods of one template are reviewed twice, and each answer is that of a whole review."""
 
 import asyncio
 import json
@@ -27,8 +27,9 @@ from reprieve_webhooks.admission.review import AdmissionRequest
 CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 GATING = PolicySettings(gang_gate=True)
 CLASSES = {"training": builders.a_priority_class("training").resource}
-INDEX = keys.COMPLETION_INDEX
-NUMBERED = (INDEX, "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name")
+INDEX, POD_INDEX = keys.COMPLETION_INDEX, "apps.kubernetes.io/pod-index"
+OF_STATEFUL_SET = "statefulset.kubernetes.io/pod-name"
+OWN = (INDEX, POD_INDEX, OF_STATEFUL_SET, keys.JOB, keys.JOB_UID, "job-name", "controller-uid")
 
 
 @dataclass
@@ -86,6 +87,14 @@ def parse(document: Document, **request: Any) -> AdmissionRequest:
     return parsed
 
 
+async def answer_twice(
+    document: Document, source: Watched, remembered: RememberedPods, webhook: str = "validate"
+) -> None:
+    """Answer two equal pods: the second answer is remembered, if it may be."""
+    for _ in range(2):
+        await answer(document, source, remembered, webhook)
+
+
 async def answer(
     document: Document,
     source: Watched,
@@ -97,6 +106,12 @@ async def answer(
     answered = await WEBHOOKS[webhook](parsed, source, remembered)
     assert isinstance(answered, AdmissionResponse)
     return answered
+
+
+def of_a_job(name: str) -> Document:
+    owner = {"kind": "Job", "name": name, "uid": f"uid-of-{name}", "controller": True}
+    labels = {keys.JOB: name, keys.JOB_UID: owner["uid"], "job-name": name}
+    return pod(f"{name}-x7k2p", labels=labels, ownerReferences=[owner])
 
 
 ALIKE: dict[str, tuple[Document, Document]] = {
@@ -114,24 +129,25 @@ ALIKE: dict[str, tuple[Document, Document]] = {
         pod(labels={INDEX: "1", "app": "a"}, annotations={INDEX: "1"}),
     ),
     "their name and index in a StatefulSet": (
-        pod(labels={NUMBERED[1]: "0", NUMBERED[2]: "a-0"}),
-        pod(labels={NUMBERED[1]: "1", NUMBERED[2]: "a-1"}),
+        pod(labels={POD_INDEX: "0", OF_STATEFUL_SET: "a-0"}),
+        pod(labels={POD_INDEX: "1", OF_STATEFUL_SET: "a-1"}),
     ),
+    "their Job": (of_a_job("a"), of_a_job("b")),
 }
 
 
 @of_both
 @pytest.mark.parametrize(("first", "second"), ALIKE.values(), ids=ALIKE.keys())
-async def test_pods_that_differ_only_in_this_are_reviewed_once(
+async def test_pods_that_differ_only_in_this_get_their_answer_at_once(
     first: Document, second: Document, webhook: str
 ):
     source = Watched(Facts(priority_classes=CLASSES))
     remembered = RememberedPods(source)
-    await answer(first, source, remembered, webhook)
+    await answer_twice(first, source, remembered, webhook)
 
     answered = await answer(second, source, remembered, webhook)
 
-    assert source.reviews == 1
+    assert source.reviews == 2
     assert answered == await answer(second, source, None, webhook)
     assert answered.outcome == {"mutate": PATCHED, "validate": ALLOWED}[webhook]
 
@@ -148,11 +164,11 @@ async def test_pods_are_refused_and_warned_about_in_the_same_words(
 ):
     source = Watched(Facts(priority_classes=CLASSES))
     remembered = RememberedPods(source)
-    await answer(pod("train-a", **said), source, remembered)
+    await answer_twice(pod("train-a", **said), source, remembered)
 
     answered = await answer(pod("train-b", **said), source, remembered)
 
-    assert source.reviews == 1
+    assert source.reviews == 2
     assert answered == await answer(pod("train-b", **said), source, None)
     assert answered.outcome == outcome
 
@@ -186,18 +202,37 @@ async def test_the_defaults_of_a_pod_like_this_are_never_remembered(document: Do
     source = Watched(Facts(settings=GATING, priority_classes=CLASSES))
     remembered = RememberedPods(source)
 
-    for _ in range(2):
-        await answer(document, source, remembered, "mutate")
+    await answer_twice(document, source, remembered, "mutate")
 
     assert source.reviews == 2
     assert len(remembered) == 0
+
+
+async def test_a_pod_that_was_seen_once_is_not_remembered():
+    source = Watched(Facts(priority_classes=CLASSES))
+    remembered = RememberedPods(source)
+
+    await answer(pod(), source, remembered)
+
+    assert len(remembered) == 0
+
+
+async def test_remembered_defaults_are_not_those_of_a_pod_whose_owner_keeps_a_ledger():
+    source = Watched(Facts(priority_classes=CLASSES))
+    remembered = RememberedPods(source)
+    await answer_twice(of_a_job("a"), source, remembered, "mutate")
+    source.has_ledger = True
+
+    await answer(of_a_job("b"), source, remembered, "mutate")
+
+    assert source.reviews == 3
 
 
 async def test_no_defaults_are_remembered_where_an_owner_keeps_a_ledger():
     source = Watched(Facts(priority_classes=CLASSES), has_ledger=True)
     remembered = RememberedPods(source)
 
-    await answer(pod(), source, remembered, "mutate")
+    await answer_twice(pod(), source, remembered, "mutate")
 
     assert len(remembered) == 0
 
@@ -207,8 +242,7 @@ async def test_a_pod_that_is_this_is_never_remembered(document: Document):
     source = Watched(Facts(priority_classes=CLASSES))
     remembered = RememberedPods(source)
 
-    for _ in range(2):
-        await answer(document, source, remembered)
+    await answer_twice(document, source, remembered)
 
     assert source.reviews == 2
     assert len(remembered) == 0
@@ -218,7 +252,8 @@ OTHER: dict[str, tuple[Document, dict[str, Any]]] = {
     "label": (pod(labels={"app": "b"}), {}),
     "annotation": (pod(annotations={"a": "b"}), {}),
     "spec": (pod(spec={"priorityClassName": None}), {}),
-    "owner": (pod(ownerReferences=[{"kind": "Job", "name": "a", "controller": True}]), {}),
+    "owner": (of_a_job("a"), {}),
+    "name of a Job, which cannot be one": (pod(labels={keys.JOB: "-"}), {}),
     "namespace": (pod(), {"namespace": "team-b"}),
     "user": (pod(), {"userInfo": {"username": CONTROLLER}}),
 }
@@ -230,28 +265,28 @@ async def test_a_pod_with_another_of_these_is_reviewed(
 ):
     source = Watched(Facts(priority_classes=CLASSES))
     remembered = RememberedPods(source)
-    await answer(pod(), source, remembered)
+    await answer_twice(pod(), source, remembered)
 
     await answer(document, source, remembered, **request_fields)
 
-    assert source.reviews == 2
+    assert source.reviews == 3
 
 
 @of_both
 async def test_an_update_is_reviewed_each_time(webhook: str):
     source = Watched(Facts(priority_classes=CLASSES))
     remembered = RememberedPods(source)
-    await answer(pod(), source, remembered, webhook)
+    await answer_twice(pod(), source, remembered, webhook)
 
     await answer(pod(), source, remembered, webhook, old=pod())
 
-    assert source.reviews == 2
+    assert source.reviews == 3
 
 
 async def test_what_a_watch_learns_counts_for_the_next_pod():
     source = Watched(Facts(priority_classes=CLASSES))
     remembered = RememberedPods(source)
-    await answer(pod(labels={keys.PREEMPTION_CLASS: "6"}), source, remembered)
+    await answer_twice(pod(labels={keys.PREEMPTION_CLASS: "6"}), source, remembered)
     source.facts = Facts(
         priority_classes=CLASSES, namespace=NamespacePolicy(enforcement=WARN, default_class=1)
     )
@@ -259,13 +294,15 @@ async def test_what_a_watch_learns_counts_for_the_next_pod():
 
     await answer(pod(labels={keys.PREEMPTION_CLASS: "6"}), source, remembered)
 
-    assert source.reviews == 2
+    assert source.reviews == 3
 
 
 @of_both
 async def test_a_pod_is_not_remembered_if_a_watch_learnt_something_during_its_review(webhook: str):
     source = Watched(Facts(priority_classes=CLASSES), versions_during_reviews=[2])
     remembered = RememberedPods(source)
+    await answer(pod(), source, remembered, webhook)
+    source.versions_during_reviews = [3]
 
     await answer(pod(), source, remembered, webhook)
 
@@ -277,7 +314,7 @@ async def test_a_pod_is_not_remembered_if_an_object_was_read_for_it(webhook: str
     source = Watched(Facts(priority_classes=CLASSES), is_watched=False)
     remembered = RememberedPods(source)
 
-    await answer(pod(), source, remembered, webhook)
+    await answer_twice(pod(), source, remembered, webhook)
 
     assert len(remembered) == 0
 
@@ -290,7 +327,8 @@ def test_a_verdict_of_too_many_words_is_not_remembered():
     assert key is not None
 
     verdict = Verdict(warnings=("x" * remembered_pods.MAX_BYTES, "x"))
-    remembered.add_verdict(key, request.object, source.facts, source.version, verdict)
+    for _ in range(2):
+        remembered.add_verdict(key, request.object, source.facts, source.version, verdict)
 
     assert len(remembered) == 0
 
@@ -301,7 +339,7 @@ async def test_the_oldest_pods_are_forgotten(monkeypatch: pytest.MonkeyPatch):
     remembered = RememberedPods(source)
 
     for number in range(5):
-        await answer(pod(labels={"app": str(number)}), source, remembered)
+        await answer_twice(pod(labels={"app": str(number)}), source, remembered)
 
     assert len(remembered) == 3
 
@@ -312,7 +350,8 @@ _FURTHER_LABELS = st.fixed_dictionaries(
     {},
     optional={
         INDEX: _INDICES,
-        NUMBERED[1]: _INDICES,
+        POD_INDEX: _INDICES,
+        "job-name": st.just("a"),
         keys.JOB: st.sampled_from(["a", "b", "-"]),
         keys.POD_GROUP: st.sampled_from(["a", "-"]),
         keys.KUEUE_QUEUE: st.just("a"),
@@ -364,7 +403,7 @@ def families(draw: st.DrawFn) -> list[Document]:
     """Return some pods, each with others that differ from it in what its workload does not say."""
     made: list[Document] = []
     for first in draw(st.lists(pods(), min_size=1, max_size=2)):
-        made += [first, *(_sibling(first, str(number), draw(_LETTERS)) for number in range(3))]
+        made += [first, *(_sibling(first, str(number), draw(_LETTERS)) for number in range(4))]
     return made
 
 
@@ -372,9 +411,11 @@ def _sibling(first: Document, number: str, letters: str) -> Document:
     text = re.sub('kube-api-access-[^"]*', f"kube-api-access-{letters}", json.dumps(first))
     sibling: Document = json.loads(text)
     sibling["metadata"] |= dict.fromkeys(("name", "uid", "creationTimestamp"), number)
+    for owner in sibling["metadata"]["ownerReferences"] or ():
+        owner |= {"name": number, "uid": number}
     for holder in ("labels", "annotations"):
         entries = sibling["metadata"].get(holder, {})
-        entries |= {key: number for key in NUMBERED if key in entries}
+        entries |= {key: number for key in OWN if key in entries}
     return sibling
 
 
