@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pytest
@@ -342,6 +342,31 @@ async def test_the_oldest_pods_are_forgotten(monkeypatch: pytest.MonkeyPatch):
         await answer_twice(pod(labels={"app": str(number)}), source, remembered)
 
     assert len(remembered) == 3
+
+
+WHY_A_FACT_CANNOT_DIFFER = {
+    "settings": "watched",
+    "namespace": "watched",
+    "priority_classes": "watched",
+    "quotas": "watched",
+    "policy_config_map": "never changes",
+    "own_image": "only read for a pod that gets the agent",
+    "checkpoint_service": "only read for a pod that gets the agent",
+    "missing_permissions": "a pod that needs a permission is not remembered",
+    "ledger_entry": "defaults are given only where no owner keeps a ledger",
+    "gang_traits": "only read for declared gangs",
+    "gang_statement": "only read for pods that name an object of a gang",
+    "job_requests": "only read for pods of a quota",
+    "workload_annotations": "only read for PodGroups",
+    "is_offline": "never in the webhooks",
+    "operator_is_live": "only read for pods that may wait for their gang",
+    "pods_created_together": "only read for pods that may wait for their gang",
+}
+"""Of two pods with one key. A new fact needs a line here, and perhaps a condition in the module."""
+
+
+def test_no_fact_is_forgotten():
+    assert {one.name for one in fields(Facts)} == WHY_A_FACT_CANNOT_DIFFER.keys()
 
 
 _LETTERS = st.sampled_from(["x7k2p", "q8z4d", "", "X7K2P", "x7k2px7k2p"])
