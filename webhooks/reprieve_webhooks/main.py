@@ -31,6 +31,7 @@ from reprieve_runtime.serving.metrics_port import MetricsProtection, serve_metri
 from reprieve_runtime.settings import exit_with_errors, load, port_errors
 
 from . import listener
+from .admission.remembered_pods import RememberedPods
 from .checkpoints import route as checkpoint_route
 from .checkpoints.metrics import ReportMetrics
 from .checkpoints.service import CheckpointReports
@@ -116,6 +117,7 @@ class _Program:
             max_review_bytes=settings.max_review_bytes,
             read_timeout_seconds=settings.read_timeout_seconds,
             guard=self.guard,
+            remembered=RememberedPods(self.facts),
             is_trusted=self.is_trusted,
             further_routes={
                 **self._checkpoint_routes(api, settings),

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import cache
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
-    Histogram,
     disable_created_metrics,
 )
 from prometheus_client.gc_collector import GCCollector
@@ -18,15 +16,11 @@ from prometheus_client.process_collector import ProcessCollector
 from reprieve_runtime.client.watch_metrics import WatchCollector, WatchedCollection
 from reprieve_runtime.policy_config_map import PolicyConfigMap
 
-_BUCKETS = (0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
-"""Seconds. The rules take some 0.1 ms; a review of 1 s or more waited for the API server."""
+from .review_counts import ReviewCounts
 
 
 class WebhookMetrics:
-    """One registry and its metrics.
-
-    Children are looked up once, because `labels()` costs more than `inc()`.
-    """
+    """One registry and its metrics."""
 
     def __init__(self) -> None:
         # A second series for each counter, with its creation time, has no use here.
@@ -42,8 +36,8 @@ class WebhookMetrics:
         self.count_gang_lookup: Callable[[str], None] = lambda outcome: gang_lookups.labels(
             outcome
         ).inc()
-        self.review_counter: Callable[[str, str, str], Counter] = cache(self._reviews().labels)
-        self.duration_of: Callable[[str], Histogram] = cache(self._durations().labels)
+        self.reviews = ReviewCounts()
+        self.registry.register(self.reviews)
         self._policy_errors = self._counter(
             "reprieve_policy_config_errors_total",
             "Policy ConfigMaps that could not be read; the last good one stayed in force.",
@@ -58,22 +52,6 @@ class WebhookMetrics:
             "reprieve_certificate_errors_total",
             "Passes over the certificates that failed; the last good ones stayed in force.",
         ).inc
-
-    def _reviews(self) -> Counter:
-        return self._counter(
-            "reprieve_admission_reviews_total",
-            "Reviews answered, by webhook (mutate, validate, guard), kind and outcome.",
-            ("webhook", "kind", "outcome"),
-        )
-
-    def _durations(self) -> Histogram:
-        return Histogram(
-            "reprieve_admission_duration_seconds",
-            "From the last byte of a review to its answer.",
-            ("webhook",),
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
 
     def _counter(self, name: str, documentation: str, labels: Sequence[str] = ()) -> Counter:
         return Counter(name, documentation, labels, registry=self.registry)

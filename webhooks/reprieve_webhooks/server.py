@@ -20,6 +20,7 @@ from reprieve_runtime.serving.bounded_server import IsTrusted, trusts_no_client
 
 from .admission import handlers, review
 from .admission.handlers import AdmissionResponse, FactsSource
+from .admission.remembered_pods import RememberedPods
 from .admission.review import AdmissionRequest, IdentifiedRequest, Malformed
 from .guard import review as guard_review
 from .guard.review import GuardRequest
@@ -66,6 +67,7 @@ class Webhooks:
         max_review_bytes: int,
         read_timeout_seconds: float,
         guard: PodGuard | None = None,
+        remembered: RememberedPods | None = None,
         further_routes: Routes = MappingProxyType({}),
         is_trusted: IsTrusted = trusts_no_client,
     ) -> None:
@@ -83,10 +85,12 @@ class Webhooks:
         self.is_draining = False
         self._routes: dict[tuple[str, str], RouteHandler] = {
             ("POST", "/mutate"): self._review_handler(
-                "mutate", self._parse, partial(handlers.mutate, source=facts)
+                "mutate", self._parse, partial(handlers.mutate, source=facts, remembered=remembered)
             ),
             ("POST", "/validate"): self._review_handler(
-                "validate", self._parse, partial(handlers.validate, source=facts)
+                "validate",
+                self._parse,
+                partial(handlers.validate, source=facts, remembered=remembered),
             ),
             ("GET", "/healthz"): self._answer_health,
             ("GET", "/readyz"): self._answer_readiness,
@@ -126,7 +130,11 @@ class Webhooks:
         return review.parse(body, self._facts.template_kinds)
 
     def _review_handler(self, name: str, parse: Parse[R], handle: Handle[R]) -> RouteHandler:
-        duration, bodies, budget = self._metrics.duration_of(name), self._bodies, self._budget
+        durations, bodies, budget = (
+            self._metrics.reviews.durations_of(name),
+            self._bodies,
+            self._budget,
+        )
 
         async def respond(request: web.BaseRequest) -> web.StreamResponse:
             try:
@@ -135,7 +143,7 @@ class Webhooks:
                     return body
                 started = time.perf_counter()
                 answer = await self._answer(name, parse, handle, body)
-                duration.observe(time.perf_counter() - started)
+                durations.observe(time.perf_counter() - started)
                 return answer
             finally:
                 budget.release(request.protocol)
@@ -192,7 +200,7 @@ class Webhooks:
         return text_response(status, f"{reason} at review {request.uid}; see the log")
 
     def _count(self, name: str, kind: str, outcome: str) -> None:
-        self._metrics.review_counter(name, kind, outcome).inc()
+        self._metrics.reviews.count(name, kind, outcome)
 
     async def _answer_health(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
         return text_response(HTTPStatus.OK, "ok")

@@ -101,6 +101,11 @@ class Reflector(Generic[K, V]):
         return self._store.items
 
     @property
+    def changes(self) -> int:
+        """A number that grows with every change of the items."""
+        return self._store.changes
+
+    @property
     def is_synced(self) -> bool:
         """True once the whole collection was listed."""
         return self._synced.is_set()

@@ -31,6 +31,8 @@ class ReflectorStore(Generic[K, V]):
     def __init__(self, transform: Callable[[K], V], on_delete: Callable[[Key], None]) -> None:
         self._transform = transform
         self._on_delete = on_delete
+        self.changes = 0
+        """Grows with every change that an item, or the transformation of one, may have brought."""
         self._items: dict[Key, V] = {}
         self._unreadable: dict[Key, str] = {}
         self._partially_listed: set[Key] = set()
@@ -51,7 +53,7 @@ class ReflectorStore(Generic[K, V]):
 
     def begin_list(self) -> "ListInProgress[K, V]":
         """Return an empty list, to which the pages are added."""
-        return ListInProgress(self._transform, self._note_unreadable)
+        return ListInProgress(self._make_item, self._note_unreadable)
 
     def abandon_list(self, listed: "ListInProgress[K, V]") -> None:
         """Note what was transformed from a list that failed before its end."""
@@ -76,6 +78,7 @@ class ReflectorStore(Generic[K, V]):
         if event.type == "DELETED":
             self._unreadable.pop(key, None)
             if key in self._items:
+                self.changes += 1
                 del self._items[key]
                 self._on_delete(key)
             return
@@ -85,9 +88,14 @@ class ReflectorStore(Generic[K, V]):
             self._note_unreadable(key, error, self._unreadable)
             return
         self._unreadable.pop(key, None)
-        self._items[key] = self._transform(item)
+        self._items[key] = self._make_item(item)
+
+    def _make_item(self, item: K) -> V:
+        self.changes += 1
+        return self._transform(item)
 
     def _replace(self, fresh: dict[Key, V], unreadable: dict[Key, str]) -> None:
+        self.changes += 1
         gone = (self._items.keys() | self._partially_listed) - fresh.keys()
         self._items, self._unreadable = fresh, unreadable
         self._partially_listed.clear()

@@ -20,6 +20,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from .accept_loop import AcceptLoop, open_sockets
 from .connection_table import ConnectionTable
+from .shared_read_buffer import READ_BYTES, SharedReadBuffer
 
 _LOG = logging.getLogger(__name__)
 _LINGERING_SECONDS = 0.5
@@ -97,6 +98,7 @@ class _BoundedServer(web.Server):
         )
         self._opening: dict[RequestHandler, socket.socket] = {}
         """The connections on which TLS is not spoken yet."""
+        self._read_buffer = memoryview(bytearray(READ_BYTES))
         self._tasks: set[asyncio.Task[None]] = set()
         self._receiving: dict[RequestHandler, asyncio.Task[Any]] = {}
         """The tasks of the requests whose body has not come yet."""
@@ -137,7 +139,7 @@ class _BoundedServer(web.Server):
     async def _open(self, handler: RequestHandler, connection: socket.socket) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: handler,
+                lambda: SharedReadBuffer(handler, self._read_buffer),
                 connection,
                 ssl=self._context,
                 ssl_handshake_timeout=self._handshake_seconds,

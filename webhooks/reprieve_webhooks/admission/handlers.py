@@ -11,8 +11,10 @@ from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.facts import Facts, GangTraits, JobRequests
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
+from reprieve_policy.verdict import Change, Verdict
 
 from . import response, review
+from .remembered_pods import RememberedPods
 from .review import AdmissionRequest, Malformed
 
 
@@ -55,33 +57,76 @@ class AdmissionResponse:
 ALLOWED, DENIED, PATCHED, WARNED, SKIPPED = "allowed", "denied", "patched", "warned", "skipped"
 
 
-async def mutate(request: AdmissionRequest, source: FactsSource) -> AdmissionResponse | Malformed:
+async def mutate(
+    request: AdmissionRequest, source: FactsSource, remembered: RememberedPods | None = None
+) -> AdmissionResponse | Malformed:
     """Fill in defaults."""
     resource = _object_to_check(request)
-    if not isinstance(resource, Resource):
+    if isinstance(resource, AdmissionResponse | Malformed):
         return resource
+    key = None if remembered is None else remembered.key_of(request, resource)
+    if remembered is None or key is None:
+        changes, _ = await _defaults(request, resource, source)
+        return _patched(request, resource, changes)
+    known = remembered.defaults_of(key, resource)
+    if known is None:
+        version = remembered.version
+        known, facts = await _defaults(request, resource, source)
+        remembered.add_defaults(key, resource, facts, version, known)
+    return _patched(request, resource, known)
+
+
+async def _defaults(
+    request: AdmissionRequest, resource: Resource, source: FactsSource
+) -> tuple[tuple[Change, ...], Facts]:
     facts = await source.facts_for(request, resource)
-    changes = decide_defaults(resource, _old_object(request), facts)
+    return decide_defaults(resource, _old_object(request), facts), facts
+
+
+def _patched(
+    request: AdmissionRequest, resource: Resource, changes: tuple[Change, ...]
+) -> AdmissionResponse:
     outcome = PATCHED if changes else ALLOWED
     return AdmissionResponse(
         response.build_patched(request.uid, changes, resource), resource.kind, outcome
     )
 
 
-async def validate(request: AdmissionRequest, source: FactsSource) -> AdmissionResponse | Malformed:
+async def validate(
+    request: AdmissionRequest, source: FactsSource, remembered: RememberedPods | None = None
+) -> AdmissionResponse | Malformed:
     """Allow or refuse."""
     resource = _object_to_check(request)
-    if not isinstance(resource, Resource):
+    if isinstance(resource, AdmissionResponse | Malformed):
         return resource
+    key = None if remembered is None else remembered.key_of(request, resource)
+    if remembered is None or key is None:
+        verdict, _ = await _verdict(request, resource, source)
+        return _verdict_response(request, resource, verdict)
+    known = remembered.verdict_of(key)
+    if known is None:
+        version = remembered.version
+        known, facts = await _verdict(request, resource, source)
+        remembered.add_verdict(key, resource, facts, version, known)
+    return _verdict_response(request, resource, known)
+
+
+async def _verdict(
+    request: AdmissionRequest, resource: Resource, source: FactsSource
+) -> tuple[Verdict, Facts]:
     facts = await source.facts_for(request, resource)
     # Only here, after all mutating webhooks, is a pod as it will be stored.
     traits = await source.gang_traits(request, resource, facts)
     facts = facts if traits is None else replace(facts, gang_traits=traits)
     requests = await source.job_requests(request, resource, facts)
     facts = replace(facts, job_requests=requests) if requests.requested else facts
-    verdict = decide_admission(
-        resource, _old_object(request), facts, user=request.user_info.username
-    )
+    user = request.user_info.username
+    return decide_admission(resource, _old_object(request), facts, user=user), facts
+
+
+def _verdict_response(
+    request: AdmissionRequest, resource: Resource, verdict: Verdict
+) -> AdmissionResponse:
     allowed = WARNED if verdict.warnings else ALLOWED
     outcome = allowed if verdict.is_allowed else DENIED
     return AdmissionResponse(response.build_verdict(request.uid, verdict), resource.kind, outcome)

@@ -1,21 +1,30 @@
 """Decodes an AdmissionReview of any size in one pass: only the few fields that rules read.
 
-Objects decode into `reprieve_policy.kube.objects` directly. A second pass for the objects would
-cost half as much again on a 30 KB review, and every field added costs in each review. Only kinds of
-other projects, which may have any form, are read in a second pass (`reprieve_runtime.templates`).
+Objects decode directly into twins of `reprieve_policy.kube.objects` (`struct_twins`). A second pass
+for the objects would cost half as much again on a 30 KB review, and every field added costs in each
+review. Only kinds of other projects, which may have any form, are read in a second pass
+(`reprieve_runtime.templates`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from reprieve_policy.admission.rules import RULES
-from reprieve_policy.kube import kinds
-from reprieve_policy.kube.objects import Resource, TemplatedResource
+from reprieve_policy.kube import kinds, objects
+from reprieve_policy.kube.objects import OwnerReference, TemplatedResource
 from reprieve_policy.kube.template_kinds import WELL_KNOWN, TemplateKinds
 from reprieve_runtime import templates
+
+from . import struct_twins
+
+if TYPE_CHECKING:
+    from reprieve_policy.kube.objects import Resource
+else:
+    # Owners stay as they are: they are compared with those that watches deliver.
+    Resource = struct_twins.twin_of(objects.Resource, kept=(OwnerReference,))
 
 T = TypeVar("T")
 
@@ -170,9 +179,9 @@ def _with_kind(request: AdmissionRequest) -> AdmissionRequest:
     """Set the kind of the objects to the kind of the request, whatever they state."""
     kind = request.kind.kind
     if request.object is not None and request.object.kind != kind:
-        request.object = replace(request.object, kind=kind)
+        request.object = struct_twins.replaced(request.object, kind=kind)
     if request.old_object is not None and request.old_object.kind != kind:
-        request.old_object = replace(request.old_object, kind=kind)
+        request.old_object = struct_twins.replaced(request.old_object, kind=kind)
     return request
 
 

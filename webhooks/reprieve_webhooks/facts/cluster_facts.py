@@ -94,6 +94,28 @@ class ClusterFacts:
         """Return the kinds of other projects whose pod templates the policy lists."""
         return self._policy.current.template_kinds
 
+    @property
+    def version(self) -> int:
+        """A number that grows with every change of what watches tell about a pod."""
+        return (
+            self._namespaces.reflector.changes
+            + self._priority_classes.reflector.changes
+            + self._policy.reflector.changes
+            + self._quotas.reflector.changes
+            + self._inheritance.changes
+        )
+
+    def are_watched(self, namespace: str, facts: Facts) -> bool:
+        """Return whether the watches told all of this: no object was read for one review."""
+        return (
+            facts.namespace is self._namespaces.watched(namespace)
+            and facts.priority_classes is self._priority_classes.by_name
+        )
+
+    def inherits_nothing(self, pod: Resource, namespace: str) -> bool:
+        """Return whether no owner of the pod keeps a ledger, for this pod or for another one."""
+        return self._inheritance.is_nothing(pod, namespace)
+
     async def run(self) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as tasks:

@@ -49,6 +49,18 @@ class Inheritance:
             BoundedDict(_MAX_OWNERS)
         )
 
+    @property
+    def changes(self) -> int:
+        """A number that grows with every change of a ledger."""
+        return self._ledgers.changes
+
+    def is_nothing(self, pod: Resource, in_namespace: str) -> bool:
+        """Return whether neither the pod's owner nor a root owner in its namespace has a ledger."""
+        owner = controller_of(pod.metadata)
+        return owner is None or not (
+            self._ledgers.has_root_owners(in_namespace) or self._ledgers.get(owner, in_namespace)
+        )
+
     async def find_entry(self, pod: Resource, in_namespace: str) -> LedgerEntry | None:
         """Return the entry that a new pod inherits.
 

@@ -39,6 +39,8 @@ class LedgerCache:
         self._characters = 0
         self._ledgers: dict[_Key, _StoredLedger] = {}
         self._root_owner_counts: Counter[str] = Counter()
+        self.changes = 0
+        """Grows with every change of a ledger."""
 
     def handler_for(self, kind: str) -> Callable[[PartialObjectMetadata], None]:
         """Return a handler for the owners of one kind that a watch delivers."""
@@ -63,6 +65,7 @@ class LedgerCache:
         return self._root_owner_counts[namespace] > 0
 
     def _store(self, key: _Key, stored: _StoredLedger) -> None:
+        self.changes += 1
         self._remove(key)
         self._ledgers[key] = stored
         self._characters += len(stored.text) + OVERHEAD_CHARACTERS

@@ -78,8 +78,8 @@ def test_every_metric_of_the_webhooks_is_in_their_table_with_its_type_and_labels
         metrics.register_certificate_expiry(certificate, lambda: None)
     ReportMetrics(metrics.registry)
     metrics.count_gang_lookup("unknown")
-    metrics.review_counter("guard", "Pod", "allowed").inc()
-    metrics.duration_of("guard").observe(0.001)
+    metrics.reviews.count("guard", "Pod", "allowed")
+    metrics.reviews.durations_of("guard").observe(0.001)
     rows = {}
     for family in metrics.registry.collect():
         if family.name.startswith("reprieve_"):
