@@ -16,7 +16,7 @@ from reprieve_testing.servers.stub_api import (
     StubToken,
     stub_api,
 )
-from reprieve_testing.servers.webhook_program import any_certificate
+from reprieve_testing.servers.webhook_program import ENVIRONMENT, any_certificate
 
 USER = "system:serviceaccount:team:viewer"
 Status = tuple[int, str]
@@ -32,7 +32,7 @@ async def operator(directory: Path, *flags: str) -> AsyncIterator[str]:
         *("--metrics-port", str(port), *flags),
     )
     program = Path(sys.executable).with_name("reprieve-operator")
-    process = await asyncio.create_subprocess_exec(program, *words, env={})
+    process = await asyncio.create_subprocess_exec(program, *words, env=ENVIRONMENT)
     try:
         yield f"https://127.0.0.1:{port}"
     finally:
