@@ -1,4 +1,4 @@
-"""What all tests share: a line of progress a minute, the order of tests, and what is measured."""
+"""What all tests share: plugins, the order of tests, and what is measured."""
 
 import gc
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ import pytest
 
 pytest_plugins = [
     "reprieve_testing.pytest_plugins.run_lock",
+    "reprieve_testing.pytest_plugins.rewrite_once",
     "reprieve_testing.pytest_plugins.progress",
 ]
 
@@ -29,8 +30,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection() -> Iterator[None]:
     """Collect without the garbage collector, and keep what was collected out of its later runs.
 
-    Modules and tests stay until the end. Without this, each full run of the garbage collector walks
-    through all of them: some 0.2 s of a processor, hundreds of times in the whole suite.
+    Modules and tests stay until the end: to walk through them again and again frees nothing.
     """
     gc.disable()
     try:
