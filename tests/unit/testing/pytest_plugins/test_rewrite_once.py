@@ -8,6 +8,8 @@ import pytest
 from reprieve_testing.pytest_plugins import rewrite_once
 from reprieve_testing.pytest_plugins.rewrite_once import is_rewritten
 
+FAR_FUTURE = 2.0**32
+
 
 def a_module(folder: Path, name: str = "test_a") -> Path:
     folder.mkdir(exist_ok=True)
@@ -31,6 +33,5 @@ def test_a_module_is_rewritten_once_and_again_after_a_change(
     assert not any(map(is_rewritten, modules))
     rewrite_once.rewrite(modules, processes=3)
     assert all(map(is_rewritten, modules))
-    later = modules[0].stat().st_mtime + 100
-    os.utime(modules[0], (later, later))
+    os.utime(modules[0], (FAR_FUTURE, FAR_FUTURE))
     assert [is_rewritten(module) for module in modules] == [False, True]
