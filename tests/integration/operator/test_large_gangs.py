@@ -106,7 +106,7 @@ async def test_the_pods_of_one_owner_are_recorded_together(tmp_path: Path) -> No
 
 
 async def test_an_api_server_with_little_capacity_is_not_flooded(tmp_path: Path) -> None:
-    pods, capacity = 100, 8
+    pods, capacity = 200, 8
     stub = await evict_gang(tmp_path, pods, owned=False, capacity=capacity)
     refused, made = stub.count(status=504), stub.count()
     assert refused < made / 4, (refused, made)
