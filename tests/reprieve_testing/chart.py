@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from distribution.templates import CHART
+from reprieve_testing import manifests
 
 NAMESPACE = "reprieve-system"
 
@@ -24,13 +25,13 @@ class FailError(Exception):
 
 def values() -> dict[str, Any]:
     """Return the chart's default values."""
-    found: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    (found,) = manifests.read(CHART / "values.yaml")
     return found
 
 
 def chart() -> dict[str, Any]:
     """Return the chart's own description."""
-    found: dict[str, Any] = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    (found,) = manifests.read(CHART / "Chart.yaml")
     return found
 
 
@@ -45,7 +46,7 @@ def render(given: dict[str, Any] | None = None, namespace: str = NAMESPACE) -> l
     renderer.text(_read("_helpers.tpl"))
     files = sorted(path.name for path in (CHART / "templates").glob("*.yaml"))
     rendered = [renderer.text(_read(name)) for name in files]
-    return [found for text in rendered for found in yaml.safe_load_all(text) if found is not None]
+    return [found for text in rendered for found in manifests.parse(text)]
 
 
 def _read(name: str) -> str:

@@ -27,11 +27,14 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The C library's, ten times as fast, where PyYAML was built with it."""
 
 
+def parse(text: str) -> list[Object]:
+    """Return the objects of a text."""
+    return [document for document in yaml.load_all(text, _LOADER) if document is not None]
+
+
 def read(path: Path) -> list[Object]:
     """Return the objects of one file."""
-    return [
-        document for document in yaml.load_all(path.read_text(), _LOADER) if document is not None
-    ]
+    return parse(path.read_text())
 
 
 @cache

@@ -16,7 +16,7 @@ from reprieve_policy.facts import Facts
 from reprieve_testing.servers.reviews import running_server, trusting
 
 ROOT = Path(__file__).parents[3]
-REVIEWS = [1000, pytest.param(20_000, marks=pytest.mark.slow)]
+REVIEWS = [300, pytest.param(20_000, marks=pytest.mark.slow)]
 DEADLINE_SECONDS = 300.0  # some 10 are usual
 
 

@@ -15,6 +15,7 @@ import pytest
 from reprieve_testing.cluster.handle import free_port
 from reprieve_testing.servers.attackers import Attackers, many_files
 from reprieve_testing.servers.stub_api import DEADLINE_SECONDS, stub_api, until
+from reprieve_testing.servers.webhook_program import ENVIRONMENT
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/reprieve-system/leases"
 FILES = 1024
@@ -61,7 +62,7 @@ async def test_half_open_requests_leave_the_operator_its_file_descriptors(
             Path(sys.executable).with_name("reprieve-operator"),
             *(word for flag in flags.items() for word in flag),
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES)),
-            env={},
+            env=ENVIRONMENT,
         )
         try:
             await until_open(port)

@@ -97,7 +97,7 @@ async def evict_gang(directory: Path, pods: int, *, owned: bool = True, **settin
 
 
 async def test_the_pods_of_one_owner_are_recorded_together(tmp_path: Path) -> None:
-    pods = 120
+    pods = 60
     stub = await evict_gang(tmp_path, pods)
     recorded = ledger.parse(stub.objects[JOB]["metadata"]["annotations"][keys.LEDGER])
     assert len(recorded) == pods

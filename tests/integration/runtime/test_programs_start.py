@@ -97,8 +97,18 @@ def test_a_process_with_a_bad_setting_ends_with_2(program: str) -> None:
 
 @pytest.mark.parametrize("program", MAINS)
 def test_a_missing_kubeconfig_is_named_and_the_exit_status_is_1(
-    program: str, tmp_path: Path
+    program: str, tmp_path: Path, call: Main
 ) -> None:
+    missing = tmp_path / "kubeconfig"
+    status, output = call(program, "--kubeconfig", str(missing))
+    assert status == 1
+    assert str(missing) in output
+
+
+@pytest.mark.parametrize(
+    "program", ["reprieve-webhooks", pytest.param("reprieve-operator", marks=pytest.mark.slow)]
+)
+def test_a_process_with_a_missing_kubeconfig_ends_with_1(program: str, tmp_path: Path) -> None:
     missing = tmp_path / "kubeconfig"
     status, output = run(program, "--kubeconfig", str(missing))
     assert status == 1

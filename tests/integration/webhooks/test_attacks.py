@@ -11,6 +11,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import pytest_asyncio
 
 from reprieve_policy import keys
 from reprieve_testing import manifests
@@ -51,6 +52,13 @@ async def ready_webhooks(directory: Path, *flags: str) -> AsyncIterator[RunningW
             yield program
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningWebhooks]:
+    """One program for the attacks that leave nothing behind: each start takes a second."""
+    async with ready_webhooks(tmp_path_factory.mktemp("webhooks")) as program:
+        yield program
+
+
 def attackers_of(program: RunningWebhooks, *, addresses: int = 1) -> Attackers:
     port = int(program.url.rpartition(":")[2])
     return Attackers(port, addresses=addresses, context=any_certificate())
@@ -75,11 +83,14 @@ def check_memory(program: RunningWebhooks, most: int = LIMIT) -> None:
     assert peak < most, f"{peak >> 20} MiB of {most >> 20}"
 
 
-async def test_stalled_bodies_take_little_memory_and_hold_up_no_review(tmp_path: Path) -> None:
-    async with ready_webhooks(tmp_path) as program, attackers_of(program) as attackers:
+@pytest.mark.asyncio(loop_scope="module")
+async def test_stalled_bodies_take_little_memory_and_hold_up_no_review(
+    shared: RunningWebhooks,
+) -> None:
+    async with attackers_of(shared) as attackers:
         attackers.stall(100, LARGEST)
-        await check_reviews(program)
-        check_memory(program)
+        await check_reviews(shared)
+        check_memory(shared)
 
 
 @pytest.mark.slow  # `integration/webhooks/http/test_large_bodies.py` shows it with two
@@ -110,11 +121,14 @@ async def test_connections_that_are_replaced_all_the_time_take_less_than_the_lim
         check_memory(program)
 
 
-async def test_a_flood_of_large_reviews_leaves_no_review_unanswered(tmp_path: Path) -> None:
-    async with ready_webhooks(tmp_path) as program, attackers_of(program) as attackers:
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_flood_of_large_reviews_leaves_no_review_unanswered(
+    shared: RunningWebhooks,
+) -> None:
+    async with attackers_of(shared) as attackers:
         attackers.flood(24, 7_700_000)
-        await check_reviews(program)
-        check_memory(program)
+        await check_reviews(shared)
+        check_memory(shared)
 
 
 @pytest.mark.slow  # more connections than the two above
@@ -150,18 +164,20 @@ async def test_what_clients_do_not_read_takes_little_memory(tmp_path: Path) -> N
         check_memory(program)
 
 
-async def test_a_body_of_very_many_values_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_body_of_very_many_values_is_refused_before_it_is_decoded(
+    shared: RunningWebhooks,
+) -> None:
     """Without this, 8 MB of empty containers would hold up all others for 17 s."""
     spec = '{"containers":[' + ",".join(["{}"] * 2_000_000) + "]}"
     head = '{"request":{"uid":"u","operation":"CREATE","kind":{"kind":"Pod"},"object":{"spec":'
-    async with ready_webhooks(tmp_path) as program:
-        headers = {"Content-Type": "application/json"}
-        body = f"{head}{spec}}}}}}}".encode()
-        async with program.session.post(
-            f"{program.url}/validate", data=io.BytesIO(body), headers=headers
-        ) as reply:
-            assert (reply.status, await reply.text()) == (
-                413,
-                "a review must not have more than 150000 commas\n",
-            )
-        check_memory(program)
+    headers = {"Content-Type": "application/json"}
+    body = f"{head}{spec}}}}}}}".encode()
+    async with shared.session.post(
+        f"{shared.url}/validate", data=io.BytesIO(body), headers=headers
+    ) as reply:
+        assert (reply.status, await reply.text()) == (
+            413,
+            "a review must not have more than 150000 commas\n",
+        )
+    check_memory(shared)

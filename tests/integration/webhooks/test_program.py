@@ -12,6 +12,7 @@ from reprieve_testing.servers.reviews import a_pod, a_review
 from reprieve_testing.servers.stub_api import stub_api
 from reprieve_testing.servers.webhook_program import (
     DEADLINE_SECONDS,
+    RunningWebhooks,
     running_webhooks,
     write_certificate,
 )
@@ -20,7 +21,7 @@ from reprieve_testing.servers.webhook_program import (
 async def test_without_an_api_server_it_lives_says_what_it_waits_for_and_guesses_nothing(
     tmp_path: Path,
 ):
-    async with running_webhooks(tmp_path) as program:
+    async with running_webhooks(tmp_path, "--metrics-authentication", "token") as program:
         assert await program.get("/healthz") == (200, "ok\n")
         status, text = await program.get("/readyz")
 
@@ -36,7 +37,18 @@ async def test_without_an_api_server_it_lives_says_what_it_waits_for_and_guesses
         response = await program.wait_for_log("review failed: a read of the API server failed")
 
         assert response["uid"] == a_review(None)["request"]["uid"]
+        await _check_that_no_token_gets_metrics(program)
         assert "not-for-logs" not in json.dumps(program.log)
+
+
+async def _check_that_no_token_gets_metrics(program: RunningWebhooks) -> None:
+    """Ask over HTTPS: without the API server, no token can be checked."""
+    url = program.metrics_url.replace("http:", "https:")
+    async with program.session.get(url) as reply:
+        assert reply.status == 401
+    headers = {"Authorization": "Bearer a-token"}
+    async with program.session.get(url, headers=headers) as reply:
+        assert reply.status == 503
 
 
 async def test_with_the_extender_readiness_waits_for_its_watches_too(tmp_path: Path):
@@ -47,17 +59,6 @@ async def test_with_the_extender_readiness_waits_for_its_watches_too(tmp_path: P
         _, metrics = await program.get("/metrics")
         for name in ("nominated-pods", "pods", "nodes", "poddisruptionbudgets"):
             assert f'reprieve_facts_age_seconds{{collection="{name}"}} +Inf' in metrics
-
-
-async def test_the_metrics_are_for_tokens_over_https(tmp_path: Path):
-    async with running_webhooks(tmp_path, "--metrics-authentication", "token") as program:
-        url = program.metrics_url.replace("http:", "https:")
-        async with program.session.get(url) as reply:
-            assert reply.status == 401
-        # The API server is away, so that no token can be checked.
-        headers = {"Authorization": "Bearer a-token"}
-        async with program.session.get(url, headers=headers) as reply:
-            assert reply.status == 503
 
 
 async def test_term_drains_and_ends_with_0(tmp_path: Path):

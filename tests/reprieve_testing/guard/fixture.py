@@ -4,8 +4,8 @@ A test sets the requester, the nominated pods and the extender's choice.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from reprieve_testing.servers import reviews
 from reprieve_testing.servers.reviews import RunningServer, a_review, running_server
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.admission.review import AdmissionRequest
-from reprieve_webhooks.guard import reader
+from reprieve_webhooks.guard import nominated_pods, reader
 from reprieve_webhooks.guard.handler import Guard
 from reprieve_webhooks.snapshot.cluster_view import ClusterView
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity, VictimSet
@@ -35,6 +35,9 @@ NODE = "node-1"
 GANG = {"scheduling.x-k8s.io/pod-group": "gang"}
 MARKED = {keys.SOFT_EVICTION: "requested"}
 NOW = datetime.now(UTC)
+WAIT_FOR_NO_NOMINATION_SECONDS = 0.05
+"""Most tests send no nomination during a review: to wait for one would show nothing more."""
+_WAIT_SECONDS = nominated_pods.NOMINATION_WAIT_SECONDS
 HINTED = eviction.render(
     Eviction(
         eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW + timedelta(minutes=5)
@@ -128,10 +131,11 @@ class GuardFixture:
         The scheduler nominates its preemptor while the deletion is under review.
         """
         before = self.facts.reads
-        deletion = asyncio.create_task(self.delete(pod))
-        await until(lambda: self.facts.reads > before)
-        self.stub.send("ADDED", a_nominee(name, priority, **spec), PODS)
-        return await deletion
+        with waiting_for_nominations():
+            deletion = asyncio.create_task(self.delete(pod))
+            await until(lambda: self.facts.reads > before)
+            self.stub.send("ADDED", a_nominee(name, priority, **spec), PODS)
+            return await deletion
 
     async def nominate(
         self, name: str = "high", priority: int = 1000, *, ago: float = 60.0, **spec: Any
@@ -172,11 +176,21 @@ async def guard_fixture(
             victim_sets=victim_sets,
             cluster_view=cluster_view,
         )
-        with patch.object(reader, "_LIST_TIMEOUT_SECONDS", list_timeout_seconds):
+        with (
+            patch.object(reader, "_LIST_TIMEOUT_SECONDS", list_timeout_seconds),
+            waiting_for_nominations(WAIT_FOR_NO_NOMINATION_SECONDS),
+        ):
             async with watching(guard, stub), running_server(guard=guard) as server:
                 fixture = GuardFixture(server, stub, facts, victim_sets, guard)
                 guard.nominated_pods.monotonic = lambda: fixture.clock_seconds
                 yield fixture
+
+
+@contextmanager
+def waiting_for_nominations(seconds: float = _WAIT_SECONDS) -> Iterator[None]:
+    """Let a review wait this long for a nomination; by default, as long as in a cluster."""
+    with patch.object(nominated_pods, "NOMINATION_WAIT_SECONDS", seconds):
+        yield
 
 
 @asynccontextmanager

@@ -31,6 +31,7 @@ from reprieve_testing.guard.fixture import (
     code_of,
     guard_fixture,
     seconds_of,
+    waiting_for_nominations,
 )
 from reprieve_testing.objects import cluster_views
 from reprieve_testing.objects.cluster_views import FixedClusterView, a_scheduled_pod
@@ -150,12 +151,13 @@ async def test_the_guard_waits_for_the_nomination_of_the_preemptor_that_the_vict
     await here.nominate("before", ago=0.1, preemptionPolicy="Never")
     here.victim_sets.choose("mine", "train")
     asked = here.facts.reads
-    deletion = asyncio.create_task(here.delete(a_victim()))
-    await until(lambda: here.facts.reads > asked)
-    here.stub.send("ADDED", a_nominee("other", 2000, preemptionPolicy="Never"), PODS)
-    await until(lambda: len(here.guard.nominated_pods.reflector.items) == 2)
-    here.stub.send("ADDED", a_nominee("mine", 1000), PODS)
-    assert "asked to save" in (await deletion)["status"]["message"]
+    with waiting_for_nominations():
+        deletion = asyncio.create_task(here.delete(a_victim()))
+        await until(lambda: here.facts.reads > asked)
+        here.stub.send("ADDED", a_nominee("other", 2000, preemptionPolicy="Never"), PODS)
+        await until(lambda: len(here.guard.nominated_pods.reflector.items) == 2)
+        here.stub.send("ADDED", a_nominee("mine", 1000), PODS)
+        assert "asked to save" in (await deletion)["status"]["message"]
     assert "uid-of-mine" in json.dumps(here.stub.patches)
 
 

@@ -129,7 +129,7 @@ async def test_only_json_is_read(server: RunningServer, content_type: str):
 async def test_a_compressed_body_is_not_decompressed(server: RunningServer):
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
 
-    status, text = await server.send("/validate", gzip.compress(b" " * 50_000_000), headers=headers)
+    status, text = await server.send("/validate", gzip.compress(b" " * 5_000_000), headers=headers)
 
     assert (status, text.startswith("not JSON")) == (400, True)
 

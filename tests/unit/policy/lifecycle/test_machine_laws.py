@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cache
 from random import Random
 from typing import NamedTuple
 
@@ -136,20 +137,28 @@ def a_life(chance: Random) -> Life:
     )
 
 
-LIVES = [list(turns_of(a_life(Random(seed)))) for seed in range(500)]
-"""The same ones every time. Drawing them by hypothesis takes a hundred times as long."""
+@cache
+def lives() -> list[list[Turn]]:
+    """Return the same ones every time.
 
-TURNS = [turn for turns in LIVES for turn in turns]
+    Drawing them by hypothesis takes a hundred times as long.
+    """
+    return [list(turns_of(a_life(Random(seed)))) for seed in range(500)]
+
+
+@cache
+def all_turns() -> list[Turn]:
+    return [turn for turns in lives() for turn in turns]
 
 
 def test_the_generated_lives_visit_every_phase_and_outcome() -> None:
-    states = [turn.decision.eviction for turn in TURNS]
+    states = [turn.decision.eviction for turn in all_turns()]
     assert {state.phase for state in states} == set(Phase) - {Phase.REQUESTED}
     assert {state.outcome for state in states} == {None, *CheckpointOutcome}
 
 
 def test_every_move_is_in_the_table() -> None:
-    for _, before, _, _, decision in TURNS:
+    for _, before, _, _, decision in all_turns():
         phases = [before.phase, *(move.to for move in decision.transitions)]
         assert all(
             move in TABLE[phase].values()
@@ -159,7 +168,7 @@ def test_every_move_is_in_the_table() -> None:
 
 
 def test_no_victim_waits_beyond_the_ceiling() -> None:
-    for victim, _, _, now, decision in TURNS:
+    for victim, _, _, now, decision in all_turns():
         ceiling = NOW + timedelta(seconds=victim.settings.ceiling_seconds)
         state = decision.eviction
         assert state.phase not in BEFORE_DELETE or now < ceiling
@@ -167,7 +176,7 @@ def test_no_victim_waits_beyond_the_ceiling() -> None:
 
 
 def test_a_victim_that_must_be_evicted_waits_for_a_budget_until_the_ceiling_only() -> None:
-    for victim, _, seen, now, decision in TURNS:
+    for victim, _, seen, now, decision in all_turns():
         state = decision.eviction
         if state.phase is Phase.TERMINATING and state.must_evict and seen.eviction_blocked:
             ceiling = NOW + timedelta(seconds=victim.settings.ceiling_seconds)
@@ -175,7 +184,7 @@ def test_a_victim_that_must_be_evicted_waits_for_a_budget_until_the_ceiling_only
 
 
 def test_a_deadline_never_moves_to_an_earlier_time() -> None:
-    for _, before, _, _, decision in TURNS:
+    for _, before, _, _, decision in all_turns():
         if (
             before.deadline is not None
             and before.phase is not Phase.REPRIEVED
@@ -186,7 +195,7 @@ def test_a_deadline_never_moves_to_an_earlier_time() -> None:
 
 
 def test_no_outcome_is_decided_without_a_reason() -> None:
-    for victim, before, seen, now, decision in TURNS:
+    for victim, before, seen, now, decision in all_turns():
         state = decision.eviction
         if before.phase not in BEFORE_DELETE or state.phase not in (
             Phase.SETTLED,
@@ -217,7 +226,7 @@ def test_no_outcome_is_decided_without_a_reason() -> None:
 
 def test_a_victim_that_was_asked_is_never_said_to_lose_less_without_a_save() -> None:
     is_tried = False
-    for _, before, seen, _, decision in TURNS:
+    for _, before, seen, _, decision in all_turns():
         if decision.eviction.outcome is not CheckpointOutcome.LOSES_LESS:
             continue
         is_tried = True
@@ -227,13 +236,13 @@ def test_a_victim_that_was_asked_is_never_said_to_lose_less_without_a_save() -> 
 
 
 def test_no_gang_member_is_deleted_early_except_at_the_ceiling_or_by_others() -> None:
-    for victim, before, seen, now, decision in TURNS:
+    for victim, before, seen, now, decision in all_turns():
         if before.phase in BEFORE_DELETE and decision.eviction.phase is Phase.TERMINATING:
             assert seen.may_terminate or seen.is_being_deleted or now >= last_moment(victim)
 
 
 def test_no_victim_is_deleted_before_its_set_is_ready_but_one_that_saves_on_sigterm() -> None:
-    for victim, before, seen, now, decision in TURNS:
+    for victim, before, seen, now, decision in all_turns():
         state = decision.eviction
         if before.phase in BEFORE_DELETE and state.phase is Phase.TERMINATING:
             saves_on_sigterm = state.outcome is CheckpointOutcome.ON_SIGTERM
@@ -243,7 +252,7 @@ def test_no_victim_is_deleted_before_its_set_is_ready_but_one_that_saves_on_sigt
 
 def test_only_a_scheduler_s_victim_stays_because_its_preemptor_left() -> None:
     is_tried = False
-    for _, before, seen, _, decision in TURNS:
+    for _, before, seen, _, decision in all_turns():
         state = decision.eviction
         if before.phase not in TERMINAL and state.outcome is CheckpointOutcome.NOT_NEEDED:
             is_tried = True
@@ -262,7 +271,7 @@ def last_moment(victim: Life) -> datetime:
 
 
 def test_a_checkpoint_is_only_what_the_workload_acknowledged() -> None:
-    for _, before, seen, _, decision in TURNS:
+    for _, before, seen, _, decision in all_turns():
         if decision.eviction.checkpoint != before.checkpoint:
             assert seen.answer is not None
             assert seen.answer.state is AnswerState.SAVED
@@ -270,7 +279,7 @@ def test_a_checkpoint_is_only_what_the_workload_acknowledged() -> None:
 
 
 def test_every_deleted_or_ended_victim_has_an_outcome_and_a_grace_period_within_the_limit() -> None:
-    for victim, _, _, _, decision in TURNS:
+    for victim, _, _, _, decision in all_turns():
         state = decision.eviction
         assert (state.outcome is not None) or state.phase in BEFORE_DELETE
         if state.phase is Phase.TERMINATING:
@@ -286,13 +295,13 @@ def test_every_deleted_or_ended_victim_has_an_outcome_and_a_grace_period_within_
 
 
 def test_a_terminal_state_does_not_change() -> None:
-    for _, before, _, _, decision in TURNS:
+    for _, before, _, _, decision in all_turns():
         if before.phase in TERMINAL:
             assert replace(decision.eviction, phase=before.phase) == before
 
 
 def test_a_victim_is_notified_three_times_at_most_and_extended_once() -> None:
-    for turns in LIVES:
+    for turns in lives():
         moves = [move for turn in turns for move in turn.decision.transitions]
         told = [move for move in moves if move.to is Phase.HINTED or move.resends_hint]
         given = [
@@ -310,7 +319,7 @@ def test_a_victim_is_notified_three_times_at_most_and_extended_once() -> None:
 
 def test_a_workload_that_forgets_its_request_gains_no_time() -> None:
     is_tried = False
-    for victim, before, seen, now, _ in TURNS:
+    for victim, before, seen, now, _ in all_turns():
         plain = replace(seen, answer=None, hint_lost=False, request_forgotten=False)
         forgets, remembers = (
             victim.decide(before, replace(plain, request_forgotten=is_so), now).eviction
@@ -322,7 +331,7 @@ def test_a_workload_that_forgets_its_request_gains_no_time() -> None:
 
 
 def test_no_pod_is_reprieved_twice_and_only_a_scheduler_is_refused() -> None:
-    for turns in LIVES:
+    for turns in lives():
         moves = [move.to for turn in turns for move in turn.decision.transitions]
         refused = [turn for turn in turns if turn.decision.eviction.refused_on is not None]
         assert moves.count(Phase.REPRIEVED) <= 1
@@ -331,7 +340,7 @@ def test_no_pod_is_reprieved_twice_and_only_a_scheduler_is_refused() -> None:
 
 def test_deciding_again_changes_nothing() -> None:
     """Each lost hint is one more attempt, and an answer from before the hint does not count."""
-    for victim, before, seen, now, decision in TURNS:
+    for victim, before, seen, now, decision in all_turns():
         was_notified = before.phase not in (Phase.REQUESTED, Phase.REPRIEVED)
         same = replace(
             seen,
@@ -343,13 +352,13 @@ def test_deciding_again_changes_nothing() -> None:
 
 
 def test_an_operator_that_was_killed_finds_the_whole_state_on_the_pod() -> None:
-    for state in {turn.decision.eviction for turn in TURNS}:
+    for state in {turn.decision.eviction for turn in all_turns()}:
         assert codec.parse(codec.render(state)) == state
 
 
 def test_waking_at_the_next_wake_time_misses_nothing() -> None:
     quiet = ObservedVictim(may_terminate=False)
-    for victim, _, _, now, decision in TURNS:
+    for victim, _, _, now, decision in all_turns():
         wake = machine.next_wake(decision.eviction)
         if wake is None:
             assert victim.decide(decision.eviction, quiet, now + 100 * HOUR).transitions == ()
