@@ -30,11 +30,12 @@ RATE = 200
 _MOST_UNDER_WAY = 100
 """A machine that is slower than the rate gets as many requests as it answers."""
 _CONNECTIONS = 32
-_PLAIN: Any = {
-    **PROBE,
-    "metadata": {"name": "plain"},
-    "spec": {**PROBE["spec"], "schedulerName": "nobody"},
-}
+
+
+def a_plain_pod() -> Any:
+    """Return a pod that states nothing about preemption: the webhooks give it a class."""
+    spec: Any = {**PROBE["spec"], "schedulerName": "nobody"}
+    return {**PROBE, "metadata": {"name": "plain"}, "spec": spec}
 
 
 @dataclass
@@ -105,7 +106,7 @@ async def _create(cluster: Cluster, rate: float, seen: Creations, ended: threadi
                 break
             await asyncio.sleep(max(0.0, began + number / rate - loop.time()))
             await under_way.acquire()
-            tasks.create_task(send(PROBE if number % 2 else _PLAIN))
+            tasks.create_task(send(PROBE if number % 2 else a_plain_pod()))
 
 
 def outcome(status: int, document: Any) -> str:
