@@ -18,7 +18,7 @@ from realcluster.errors import ClusterError
 from realcluster.progress import Progress
 from reprieve_policy import keys
 from reprieve_testing.availability.creations import a_plain_pod
-from reprieve_testing.availability.replicas import WebhookReplicas, base_objects, failing_closed
+from reprieve_testing.availability.replicas import WebhookReplicas, fail_closed_objects
 from reprieve_testing.cluster.handle import (
     OPERATOR_NAMESPACE,
     ClusterHandle,
@@ -73,7 +73,7 @@ def test_everything_starts_at_once_and_no_part_waits_for_another_for_ever(
 
 def install(ours: ClusterHandle) -> None:
     """Apply the whole base, Deployments included; every webhook fails closed."""
-    manifest = yaml.safe_dump_all(failing_closed(base_objects(ours)))
+    manifest = yaml.safe_dump_all(fail_closed_objects(ours))
     ours.kubectl.read("apply", "-f", "-", stdin=manifest)
 
 

@@ -2,32 +2,34 @@
 
 The manifests are those of the base, with the Service and without the Deployments: a test starts
 and ends the processes, and writes the EndpointSlices, as kubelets and controllers do. The API
-server itself resolves the Service (there is no kube-proxy). Every webhook has
-`failurePolicy: Fail`, so that a call that fails refuses the request.
+server itself resolves the Service (there is no kube-proxy). Every webhook has `failurePolicy: Fail`
+by the component `fail-closed`, so that a call that fails refuses the request.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import ssl
+import tempfile
 import time
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from realcluster.install import BASE
+from realcluster.install import BASE, MANIFESTS
 from realcluster.programs import NAMESPACE, WEBHOOKS
 from reprieve_testing.cluster.handle import ClusterHandle, Program, wait_for
 
 CALL_SECONDS = 30
 """How long the API server waits for an answer; with the base's 3 s, a busy machine fails calls."""
-ENDED_ELSEWHERE = ("Deployment", "PodDisruptionBudget")
-"""Kinds of the base that need pods of the programs."""
+_NEED_PODS = ("Deployment", "PodDisruptionBudget")
 _CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _READY_SECONDS = 60.0
 CERTIFICATES = "reprieve-webhook-certs"
@@ -44,19 +46,23 @@ def machine_address() -> str:
     return address
 
 
-def failing_closed(documents: Sequence[Any]) -> list[Any]:
-    """Return the objects with `failurePolicy: Fail` in every webhook, and a long time to answer."""
+def fail_closed_objects(cluster: ClusterHandle) -> list[Any]:
+    """Return the objects of the base with the component `fail-closed`."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        component = MANIFESTS / "components" / "fail-closed"
+        overlay = {
+            "resources": [os.path.relpath(BASE, folder)],
+            "components": [os.path.relpath(component, folder)],
+        }
+        (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+        rendered = yaml.safe_load_all(cluster.kubectl.read("kustomize", folder))
+        documents = [document for document in rendered if document is not None]
     for document in documents:
         if document["kind"] in _CONFIGURATIONS:
             for webhook in document["webhooks"]:
-                webhook |= {"failurePolicy": "Fail", "timeoutSeconds": CALL_SECONDS}
-    return list(documents)
-
-
-def base_objects(cluster: ClusterHandle) -> list[Any]:
-    """Return the objects of `kubectl kustomize manifests/base`."""
-    rendered = yaml.safe_load_all(cluster.kubectl.read("kustomize", BASE))
-    return [document for document in rendered if document is not None]
+                webhook["timeoutSeconds"] = CALL_SECONDS
+    return documents
 
 
 @dataclass
@@ -100,11 +106,9 @@ class WebhookReplicas:
 
     def install(self) -> None:
         """Apply the base without what needs pods; every webhook fails closed."""
-        documents = base_objects(self.cluster)
-        kept = [document for document in documents if document["kind"] not in ENDED_ELSEWHERE]
-        self.cluster.kubectl.read(
-            "apply", "-f", "-", stdin=yaml.safe_dump_all(failing_closed(kept))
-        )
+        documents = fail_closed_objects(self.cluster)
+        kept = [document for document in documents if document["kind"] not in _NEED_PODS]
+        self.cluster.kubectl.read("apply", "-f", "-", stdin=yaml.safe_dump_all(kept))
 
     def start(self) -> Replica:
         """Start a replica, and let the API server call it once it is ready."""
