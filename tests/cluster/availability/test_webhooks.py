@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 
 import pytest
+from cryptography import x509
 
 from reprieve_certs.bundle import Bundle
 from reprieve_testing.availability import aged_certificates
@@ -21,13 +21,12 @@ from reprieve_testing.cluster.handle import ClusterHandle, cluster_for_tests, wa
 pytestmark = pytest.mark.cluster
 
 REJECTIONS = "apiserver_admission_webhook_rejection_count"
+REFUSED = "no_error"
+"""The API server's word for a webhook that was called and refused."""
 FAIL_OPEN = "apiserver_admission_webhook_fail_open_count"
 QUICK = {"serving_ips": "127.0.0.1", "drain_seconds": 3.0, "certificate_check_seconds": 2.0}
 ENOUGH = 100
 """Creations on either side of an event, so that it happened under load."""
-SOON = timedelta(seconds=20)
-"""From the writing of the Secret; two replicas are ready earlier."""
-RENEWAL_SECONDS = 60.0
 CA_SECONDS = 240.0
 """A new CA is trusted for a minute before it signs."""
 
@@ -64,27 +63,22 @@ def wait_for_more(seen: Creations) -> None:
 @contextmanager
 def no_failed_call(replicas: WebhookReplicas) -> Iterator[Creations]:
     """Create pods while the block runs; every creation and every call must be answered."""
-    calls = FailedCalls(replicas)
-    before = calls.count()
+    before = counted(replicas)
     with creating(replicas.cluster.cluster) as seen:
         wait_for_more(seen)
         yield seen
         wait_for_more(seen)
     assert not seen.failed
     assert min(seen.outcomes[CHANGED], seen.outcomes[DENIED]) >= ENOUGH
-    assert calls.count() == before
+    refused = {REFUSED: before[REFUSED] + seen.outcomes[DENIED]}
+    assert counted(replicas) == before | refused
 
 
-class FailedCalls:
-    """What the API server has counted: calls that failed, refused or let through."""
-
-    def __init__(self, replicas: WebhookReplicas) -> None:
-        self._metric = replicas.api_server_metric
-
-    def count(self) -> dict[str, float]:
-        kinds = ("calling_webhook_error", "apiserver_internal_error")
-        counted = {kind: self._metric(REJECTIONS, error_type=kind) for kind in kinds}
-        return counted | {"let through": self._metric(FAIL_OPEN)}
+def counted(replicas: WebhookReplicas) -> dict[str, float]:
+    """Return what the API server has counted: refusals, failed calls, and those let through."""
+    kinds = (REFUSED, "calling_webhook_error", "apiserver_internal_error")
+    rejections = {kind: replicas.api_server_metric(REJECTIONS, error_type=kind) for kind in kinds}
+    return rejections | {"let through": replicas.api_server_metric(FAIL_OPEN)}
 
 
 def test_a_rolling_update_under_200_requests_a_second_fails_none(ours: ClusterHandle) -> None:
@@ -94,38 +88,42 @@ def test_a_rolling_update_under_200_requests_a_second_fails_none(ours: ClusterHa
 
 
 def test_a_new_serving_certificate_under_load_fails_no_call(ours: ClusterHandle) -> None:
-    aged = aged_certificates.aged_bundle(aged_certificates.now(), serving_due_in=SOON)
-    with two_replicas(ours, aged) as (replicas, running), no_failed_call(replicas):
-        old = aged.serving.certificate_pem.decode()
-        assert served(running) == {old}, "it was renewed before the load began"
-        wait_until_all_serve_another(running, old)
-    assert aged_certificates.stored(ours).ca.certificate == aged.ca.certificate
+    with two_replicas(ours) as (replicas, running), no_failed_call(replicas):
+        first = aged_certificates.stored(ours)
+        before = served(running)
+        aged_certificates.store(ours, aged_certificates.with_old_serving_certificate(first))
+        wait_until_all_serve_another(running, before)
+    assert aged_certificates.stored(ours).ca.certificate == first.ca.certificate
 
 
 @pytest.mark.slow
 def test_a_new_ca_under_load_fails_no_call(ours: ClusterHandle) -> None:
-    aged = aged_certificates.aged_bundle(
-        aged_certificates.now(), serving_due_in=SOON + timedelta(seconds=10), ca_due_in=SOON
-    )
-    with two_replicas(ours, aged) as (replicas, running), no_failed_call(replicas):
-        assert aged_certificates.stored(ours).next_ca is None, "the load began too late"
-        wait_until_all_serve_another(running, aged.serving.certificate_pem.decode())
-        renewed = aged_certificates.stored(ours)
-        assert renewed.ca.certificate == aged.ca.certificate
-        assert renewed.next_ca is not None
-        wait_until_all_serve_another(running, renewed.serving.certificate_pem.decode())
-    replaced = aged_certificates.stored(ours)
-    assert replaced.ca.certificate == renewed.next_ca.certificate
-    assert replaced.retired == (aged.ca.certificate,)
+    after, before = aged_certificates.after_a_renewal()
+    with two_replicas(ours, after) as (replicas, running), no_failed_call(replicas):
+        aged_certificates.store(ours, before)
+        wait_for("the next CA", lambda: aged_certificates.stored(ours).next_ca, CA_SECONDS)
+        following = aged_certificates.stored(ours).next_ca
+        assert following is not None
+        wait_for("it signs", lambda: signing(ours) == following.certificate, CA_SECONDS)
+        wait_until_all_serve(running, aged_certificates.stored(ours))
+    assert set(aged_certificates.stored(ours).retired) == {
+        before.ca.certificate,
+        after.ca.certificate,
+    }
+
+
+def signing(ours: ClusterHandle) -> x509.Certificate:
+    return aged_certificates.stored(ours).ca.certificate
 
 
 def served(running: Sequence[Replica]) -> set[str]:
     return {replica.serving_certificate() for replica in running}
 
 
-def wait_until_all_serve_another(running: Sequence[Replica], old: str) -> None:
-    wait_for(
-        "both replicas serve the same new certificate",
-        lambda: old not in (now := served(running)) and len(now) == 1,
-        CA_SECONDS,
-    )
+def wait_until_all_serve_another(running: Sequence[Replica], before: set[str]) -> None:
+    wait_for("both replicas serve a new certificate", lambda: not served(running) & before)
+
+
+def wait_until_all_serve(running: Sequence[Replica], wanted: Bundle) -> None:
+    text = wanted.serving.certificate_pem.decode()
+    wait_for("both replicas serve it", lambda: served(running) == {text})

@@ -1,12 +1,13 @@
-"""Certificates of an installation that is months old, so that a renewal is due soon.
+"""Certificates that are months old, so that a renewal is due at once.
 
-Only the dates differ from what the webhooks issue. They find the Secret filled, as after a restart,
-and renew it by their own clock and code.
+Only the dates differ from what the webhooks issue. They find these in their Secret, as if a backup
+of it had been put back, and renew them by their own clock and code.
 """
 
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 
@@ -20,22 +21,31 @@ from .replicas import CERTIFICATES
 
 NAMES = ServingNames((f"{WEBHOOKS}.{NAMESPACE}.svc",), (ip_address("127.0.0.1"),))
 """Those of a replica with `--serving-ips=127.0.0.1`."""
+_DUE = timedelta(days=1)
+"""For so long, the renewal has been due."""
 
 
-def aged_bundle(
-    now: datetime, *, serving_due_in: timedelta, ca_due_in: timedelta | None = None
-) -> Bundle:
-    """Return a CA and a certificate that enter the last third of their time so long from now."""
-    ca_age = timedelta(days=1)
-    if ca_due_in is not None:
-        ca_age = issue.CA_LIFETIME * 2 / 3 - ca_due_in
-    ca = issue.issue_ca(now - ca_age)
-    serving_age = issue.SERVING_LIFETIME * 2 / 3 - serving_due_in
-    return Bundle(ca, issue.issue_serving(ca, NAMES, now - serving_age))
+def with_old_serving_certificate(current: Bundle) -> Bundle:
+    """Return the bundle with a serving certificate of the same CA whose renewal is due."""
+    issued_at = datetime.now(UTC) - issue.SERVING_LIFETIME * 2 / 3 - _DUE
+    return replace(current, serving=issue.issue_serving(current.ca, NAMES, issued_at))
+
+
+def after_a_renewal() -> tuple[Bundle, Bundle]:
+    """Return what a renewal of the CA left, and what was there before it.
+
+    The old CA is due, and still trusted; so is the new one in the bundle of before, as it is where
+    that is put back.
+    """
+    now = datetime.now(UTC)
+    old, new = issue.issue_ca(now - issue.CA_LIFETIME * 2 / 3 - _DUE), issue.issue_ca(now)
+    after = Bundle(new, issue.issue_serving(new, NAMES, now), None, (old.certificate,))
+    before = Bundle(old, issue.issue_serving(old, NAMES, now), None, (new.certificate,))
+    return after, before
 
 
 def store(cluster: ClusterHandle, filled: Bundle) -> None:
-    """Write the Secret, before the first replica starts."""
+    """Write the Secret."""
     data = {key: base64.b64encode(text).decode() for key, text in bundle.render(filled).items()}
     cluster.client.patch("secret", CERTIFICATES, {"data": data}, namespace=NAMESPACE)
 
@@ -46,7 +56,3 @@ def stored(cluster: ClusterHandle) -> Bundle:
     parsed = bundle.parse({key: base64.b64decode(text) for key, text in found.items()})
     assert parsed is not None, "the Secret holds no certificates"
     return parsed
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
