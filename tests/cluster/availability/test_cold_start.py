@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from realcluster import lifecycle
 from realcluster.client.objects import RefusedError
@@ -48,7 +47,7 @@ def test_everything_starts_at_once_and_no_part_waits_for_another_for_ever(
     for name in CONTROLLERS:
         ours.kill_component(name)
     ours.client.create(a_job(), namespace=TEAM)
-    install(ours)
+    ours.client.apply(*fail_closed_objects(ours))
     assert running(ours) == dict.fromkeys(PROGRAMS, 0)
     for name in ("kube-apiserver", "etcd"):
         ours.kill_component(name)
@@ -69,12 +68,6 @@ def test_everything_starts_at_once_and_no_part_waits_for_another_for_ever(
     ours.mark(TEAM, name)
     ours.wait_gone(TEAM, name, SECONDS)
     wait_for("its replacement runs", lambda: running_pod(ours), SECONDS)
-
-
-def install(ours: ClusterHandle) -> None:
-    """Apply the whole base, Deployments included; every webhook fails closed."""
-    manifest = yaml.safe_dump_all(fail_closed_objects(ours))
-    ours.kubectl.read("apply", "-f", "-", stdin=manifest)
 
 
 def start_all(ours: ClusterHandle) -> None:

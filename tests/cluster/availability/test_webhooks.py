@@ -34,15 +34,15 @@ CA_SECONDS = 240.0
 @pytest.fixture(scope="module")
 def ours() -> Iterator[ClusterHandle]:
     with cluster_for_tests("test-availability", kwok_nodes=1, variable="") as cluster:
+        WebhookReplicas(cluster).install()
         yield cluster
 
 
 @contextmanager
 def two_replicas(
-    ours: ClusterHandle, certificates: Bundle | None = None, **settings: object
+    ours: ClusterHandle, certificates: Bundle | None = None
 ) -> Iterator[tuple[WebhookReplicas, list[Replica]]]:
-    replicas = WebhookReplicas(ours, QUICK | settings)
-    replicas.install()
+    replicas = WebhookReplicas(ours, QUICK)
     if certificates is not None:
         aged_certificates.store(ours, certificates)
     running = [replicas.start(), replicas.start()]
@@ -51,7 +51,7 @@ def two_replicas(
             wait_for("the API server calls the webhooks", lambda: first.outcomes[DENIED])
         yield replicas, running
     finally:
-        replicas.remove()
+        replicas.end_all()
 
 
 def wait_for_more(seen: Creations) -> None:

@@ -108,7 +108,7 @@ class WebhookReplicas:
         """Apply the base without what needs pods; every webhook fails closed."""
         documents = fail_closed_objects(self.cluster)
         kept = [document for document in documents if document["kind"] not in _NEED_PODS]
-        self.cluster.kubectl.read("apply", "-f", "-", stdin=yaml.safe_dump_all(kept))
+        self.cluster.client.apply(*kept)
 
     def start(self) -> Replica:
         """Start a replica, and let the API server call it once it is ready."""
@@ -138,16 +138,14 @@ class WebhookReplicas:
         assert replica.program.stop() == 0, replica.program.tail()
         self.cluster.client.delete("endpointslice", replica.name, namespace=NAMESPACE)
 
-    def remove(self) -> None:
-        """End all replicas, and remove what would refuse creations or outlive the certificates."""
+    def end_all(self) -> None:
+        """End all replicas, and forget their certificates."""
         self.cluster.stop_programs()
-        for kind in _CONFIGURATIONS:
-            self.cluster.client.delete(kind, WEBHOOKS)
-        self.cluster.client.delete("secret", CERTIFICATES, namespace=NAMESPACE)
         selector = ("-n", NAMESPACE, "-l", f"{_MANAGED_BY}={_TESTS}")
         for found in self.cluster.kubectl.get("endpointslices", *selector)["items"]:
             name = found["metadata"]["name"]
             self.cluster.client.delete("endpointslice", name, namespace=NAMESPACE)
+        self.cluster.client.patch("secret", CERTIFICATES, {"data": None}, namespace=NAMESPACE)
 
     def replace(self, replicas: Sequence[Replica]) -> list[Replica]:
         """Replace all, one after the other, as the Deployment's `maxUnavailable: 0` does."""
