@@ -34,8 +34,8 @@ _CONNECTIONS = 32
 
 def a_plain_pod() -> Any:
     """Return a pod that states nothing about preemption: the webhooks give it a class."""
-    spec: Any = {**PROBE["spec"], "schedulerName": "nobody"}
-    return {**PROBE, "metadata": {"name": "plain"}, "spec": spec}
+    pod: Any = PROBE
+    return {**pod, "metadata": {"name": "plain"}}
 
 
 @dataclass
