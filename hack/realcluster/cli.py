@@ -24,10 +24,10 @@ DESCRIPTION = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
-    options = _parser().parse_args(arguments)
     progress = Progress()
-    command: Callable[[argparse.Namespace, Progress], int] = options.command
     try:
+        options = _parser().parse_args(arguments)
+        command: Callable[[argparse.Namespace, Progress], int] = options.command
         return command(options, progress)
     except ClusterError as error:
         progress.say(f"hack/cluster: {error}" if "\n" not in str(error) else str(error))
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _up(options: argparse.Namespace, progress: Progress) -> int:
-    asked = {field.name: getattr(options, field.name) for field in fields(state.Settings)}
+    asked = {field.name: getattr(options, field.name, None) for field in fields(state.Settings)}
     cluster = lifecycle.up(options.name, asked, options.port_base, progress)
     progress.say(f"cluster {cluster.name}: {cluster.api_server}")
     progress.say(f"  export KUBECONFIG={cluster.kubeconfig}")

@@ -90,6 +90,7 @@ def _down_local(cluster: Cluster, progress: Progress) -> None:
 def start_component(cluster: Cluster, name: str, progress: Progress) -> None:
     """Start one part of a recorded cluster again."""
     _check_component(name)
+    state.check_version(cluster)
     programs = build.ensure(pins.GROUPS["control-plane"], progress)
     if name == kwok.COMPONENT:
         kwok.start(cluster, programs[name])

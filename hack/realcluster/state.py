@@ -15,12 +15,13 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TextIO
 
 from . import paths, ports
+from .binaries import pins
 from .errors import ClusterError
 from .processes import Processes
 from .progress import Progress
@@ -41,6 +42,8 @@ class Settings:
     feature_gates: str = ""
     runtime_config: str = ""
     scheduler_config: str = ""
+    kubernetes: str = field(default_factory=pins.kubernetes_version)
+    """No option of `up`: the version that the process which made the cluster runs."""
 
     def differences(self, asked: dict[str, object]) -> list[str]:
         """Return one phrase for each setting in `asked` (None: no preference) that differs here."""
@@ -278,7 +281,19 @@ def everyone() -> list[Cluster]:
     return [cluster for name in names if (cluster := find(name))]
 
 
+def check_version(cluster: Cluster) -> None:
+    """Raise unless this process builds and runs the Kubernetes version of the cluster."""
+    wanted, found = pins.kubernetes_version(), cluster.settings.kubernetes
+    if wanted != found:
+        raise ClusterError(
+            f"cluster {cluster.name} runs Kubernetes {found}, not {wanted}: set "
+            f"{pins.KUBERNETES_VERSION} as for its `up`, or `hack/cluster down --name "
+            f"{cluster.name}` first"
+        )
+
+
 def _agreeing(cluster: Cluster, asked: dict[str, object], port_base: int | None) -> Cluster:
+    check_version(cluster)
     different = cluster.settings.differences(asked)
     if port_base not in (None, cluster.port_base):
         different.append(f"--port-base {cluster.port_base}, not {port_base}")

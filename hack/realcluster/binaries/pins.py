@@ -6,6 +6,7 @@ BINARIES. This module runs no command.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,10 +37,27 @@ class Binary:
 
 
 KUBERNETES = "k8s.io/kubernetes"
+KUBERNETES_VERSION = "REPRIEVE_KUBERNETES"
+"""Names an older minor version, like `1.34`; it has a pin `kubernetes-1.34`. Without it, the newest
+is built: the pin `kubernetes`."""
+_OLDER = "kubernetes-"
+
+
+def kubernetes_pin() -> str:
+    """Return the pin of the Kubernetes version that this process builds and runs."""
+    wanted = os.environ.get(KUBERNETES_VERSION, "")
+    return f"{_OLDER}{wanted}" if wanted else "kubernetes"
+
+
+def kubernetes_version() -> str:
+    """Return the version that `kubernetes_pin` has, like `v1.37.1`."""
+    return module_version(pin_files(kubernetes_pin())[0].read_text(), KUBERNETES)
 
 
 def _kubernetes(name: str, seconds: int) -> Binary:
-    return Binary("kubernetes", KUBERNETES, f"{KUBERNETES}/cmd/{name}", seconds, stamp=KUBERNETES)
+    return Binary(
+        kubernetes_pin(), KUBERNETES, f"{KUBERNETES}/cmd/{name}", seconds, stamp=KUBERNETES
+    )
 
 
 CONTAINERD = "github.com/containerd/containerd/v2"
@@ -201,4 +219,13 @@ def _kubernetes_version(git_version: str) -> dict[str, str]:
 
 
 def _folder(pin: str) -> Path:
-    return ELSEWHERE.get(pin, PINS / pin)
+    folder = ELSEWHERE.get(pin, PINS / pin)
+    if pin.startswith(_OLDER) and not folder.is_dir():
+        known = ", ".join(
+            sorted(found.name.removeprefix(_OLDER) for found in PINS.glob(f"{_OLDER}*"))
+        )
+        raise ClusterError(
+            f"{KUBERNETES_VERSION}={pin.removeprefix(_OLDER)}: no such version is pinned; leave it "
+            f"out for the newest, or name one of {known}"
+        )
+    return folder

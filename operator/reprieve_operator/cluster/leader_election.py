@@ -94,7 +94,16 @@ class LeaderElection:
 
     async def _acquire(self) -> None:
         while not await self._try_acquire_or_renew():  # noqa: ASYNC110 - no event to wait for
-            await asyncio.sleep(self._settings.retry_period_seconds * random.uniform(1.0, 1.2))  # noqa: S311 - jitter
+            await asyncio.sleep(self._seconds_to_next_try())
+
+    def _seconds_to_next_try(self) -> float:
+        """Return how long to wait: never much beyond the end of the lease that another one holds.
+
+        Without this, a leader that was killed is followed up to a whole retry period later.
+        """
+        period, left = self._settings.retry_period_seconds, self._seconds_held_by_another()
+        pause = period * random.uniform(1.0, 1.2)  # noqa: S311 - jitter
+        return min(pause, left + period * random.uniform(0.0, 0.1)) if left > 0 else pause  # noqa: S311
 
     async def _lead_and_renew(self, lead: Callable[[], Awaitable[None]]) -> None:
         term = asyncio.ensure_future(lead())
@@ -169,18 +178,22 @@ class LeaderElection:
 
     def _is_held_by_another(self) -> bool:
         """True while another replica holds the lease, as far as this one can observe."""
+        return self._seconds_held_by_another() > 0
+
+    def _seconds_held_by_another(self) -> float:
+        """Return for how long another replica holds the lease if it does not renew it."""
         if self._observed_lease is None or self._observed_lease.spec.holderIdentity in (
             None,
             "",
             self._holder_identity,
         ):
-            return False
+            return 0.0
         duration = (
             self._observed_lease.spec.leaseDurationSeconds or self._settings.lease_duration_seconds
         )
         # Only the monotonic clock counts: the wall clock may jump, and taking a lease early is
         # worse than taking it late.
-        return self._clock.monotonic() - self._observed_at.monotonic < duration
+        return duration - (self._clock.monotonic() - self._observed_at.monotonic)
 
     async def _write(self) -> Lease:
         now = self._clock.now()

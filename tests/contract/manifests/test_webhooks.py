@@ -401,3 +401,21 @@ def test_the_guard_reviews_every_eviction_except_the_operators() -> None:
         manifests.named("ServiceAccount", SETTINGS.operator_account)["metadata"]["namespace"]
         == SETTINGS.namespace
     )
+
+
+def test_the_component_fail_closed_names_every_webhook_that_fails_open() -> None:
+    (component,) = manifests.read(
+        manifests.MANIFESTS / "components" / "fail-closed" / "kustomization.yaml"
+    )
+    patched = {}
+    for each in component["patches"]:
+        patch = yaml.safe_load(each["patch"])
+        patched[patch["kind"]] = {
+            webhook["name"]: webhook["failurePolicy"] for webhook in patch["webhooks"]
+        }
+    for kind, webhooks in (
+        ("MutatingWebhookConfiguration", MUTATING),
+        ("ValidatingWebhookConfiguration", VALIDATING),
+    ):
+        open_ones = [each["name"] for each in webhooks if each["failurePolicy"] == "Ignore"]
+        assert patched[kind] == dict.fromkeys(open_ones, "Fail")

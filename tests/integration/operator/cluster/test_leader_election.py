@@ -22,6 +22,7 @@ from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.lease import Lease
 from reprieve_testing.objects.builders import an_eviction
 from reprieve_testing.servers.stub_api import until
+from reprieve_testing.virtual_time import run_in_virtual_time
 
 SETTINGS = OperatorSettings(identity="a", retry_period_seconds=0.01)
 PAST_DEADLINE = SETTINGS.renew_deadline_seconds + 1
@@ -277,3 +278,31 @@ async def test_the_lease_of_another_replica_is_acquired_only_after_its_observed_
     for replica in (first, second):
         replica.task.cancel()
     await asyncio.wait([first.task, second.task])
+
+
+@pytest.mark.parametrize("period", range(10))
+def test_the_lease_of_a_killed_leader_is_acquired_as_soon_as_it_ends(period: int) -> None:
+    usual = OperatorSettings(identity="b")
+
+    async def seconds_to_acquire() -> float:
+        loop, leases = asyncio.get_running_loop(), Leases()
+        clock = Clock(lambda: datetime.now(UTC), loop.time, loop.time)
+        killed = LeaderElection(cast("Api", leases), replace(usual, identity="a"), clock)
+        assert await killed._try_acquire_or_renew()
+        # Standbys that started at any time before the kill.
+        await asyncio.sleep(period / 10)
+        led_at = loop.create_future()
+
+        async def lead() -> None:
+            led_at.set_result(loop.time())
+            await asyncio.Event().wait()
+
+        standby = asyncio.create_task(LeaderElection(cast("Api", leases), usual, clock).run(lead))
+        found = float(await led_at)
+        standby.cancel()
+        await asyncio.wait([standby])
+        return found - period / 10
+
+    waited = run_in_virtual_time(seconds_to_acquire())
+    least = usual.lease_duration_seconds
+    assert least <= waited <= least + usual.retry_period_seconds / 10

@@ -7,6 +7,7 @@ the real one.
 from __future__ import annotations
 
 import io
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -141,6 +142,27 @@ def test_a_kubernetes_program_reports_its_release() -> None:
     flags = pins.link_flags(pins.BINARIES["kube-apiserver"])
     release = pins.version(pins.BINARIES["kube-apiserver"])
     assert f"-X k8s.io/component-base/version.gitVersion={release} " in flags
+
+
+def test_an_older_kubernetes_is_chosen_by_its_minor_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    newest = pins.kubernetes_version()
+    monkeypatch.setenv(pins.KUBERNETES_VERSION, "1.34")
+    assert pins.kubernetes_version().startswith("v1.34.")
+    assert pins.kubernetes_version() != newest
+    monkeypatch.setenv(pins.KUBERNETES_VERSION, "1.2")
+    with pytest.raises(ClusterError, match=r"REPRIEVE_KUBERNETES=1\.2: no such .* one of .*1\.34"):
+        pins.kubernetes_version()
+
+
+@pytest.mark.parametrize("pin", sorted(found.name for found in pins.PINS.glob("kubernetes*")))
+def test_all_parts_of_kubernetes_are_of_one_release(pin: str) -> None:
+    go_mod = pins.pin_files(pin)[0].read_text()
+    minor_and_patch = pins.module_version(go_mod, pins.KUBERNETES).removeprefix("v1.")
+    assert pin in ("kubernetes", f"kubernetes-1.{minor_and_patch.partition('.')[0]}")
+    replaced = re.findall(r"^\t(k8s\.io/\S+) => \1 (v\S+)$", go_mod, re.MULTILINE)
+    assert {version for _, version in replaced} == {f"v0.{minor_and_patch}"}
 
 
 @pytest.mark.parametrize(

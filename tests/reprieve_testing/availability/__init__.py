@@ -1,0 +1,1 @@
+"""What tests of availability share: replicas behind their Service, and a stream of requests."""
