@@ -86,20 +86,45 @@ def kind_groups() -> Iterator[KindGroup]:
 
 
 def render(group: KindGroup, settings: PolicySettings) -> list[Document]:
-    """Return the policy that refuses and the one that warns."""
+    """Return the policies that refuse, and the one that warns."""
+    name = f"reprieve-rules-{group.name}"
+    if group.has_old:
+        condition = _condition(group, settings)
+        refusing = {name: (condition, _refused_where(ENFORCE, group))}
+        refused = _refused_where(WARN, group)
+    else:
+        # Nearly all created pods are accepted, and a condition costs less than a validation, whose
+        # message is evaluated as well. But only a validation can read the Namespace. Both policies
+        # list all violations: the API server shows one of the two messages.
+        condition = None
+        has_accepted_class, is_accepted = _has_accepted_class(group), _is_accepted(group, settings)
+        refusing = {
+            name: (
+                MatchCondition("says-what-is-not-accepted", f"!({is_accepted})"),
+                _refused_where(ENFORCE, group),
+            ),
+            "reprieve-rules-pod-classes": (
+                None,
+                _refused_where(ENFORCE, group, has_accepted_class),
+            ),
+        }
+        refused = _refused_where(WARN, group, f"{has_accepted_class}\n&& {is_accepted}")
     constraints = document.constraints(
         group.kinds, operations=group.operations, subresources=group.subresources
     )
-    condition = _condition(group, settings) if group.has_old else None
     variables = tuple(_variables(group, settings))
-    name = f"reprieve-rules-{group.name}"
-    denies = document.validating(
-        name, "Deny", constraints, condition, variables, [_refused_where(ENFORCE, group, settings)]
-    )
-    warnings = [_refused_where(WARN, group, settings), *_advice(group)]
-    return denies + document.validating(
-        f"{name}-warn", "Warn", constraints, condition, variables, warnings
-    )
+    return [
+        *(
+            found
+            for refusing_name, (asked, validation) in refusing.items()
+            for found in document.validating(
+                refusing_name, "Deny", constraints, asked, variables, [validation]
+            )
+        ),
+        *document.validating(
+            f"{name}-warn", "Warn", constraints, condition, variables, [refused, *_advice(group)]
+        ),
+    ]
 
 
 def _condition(group: KindGroup, settings: PolicySettings) -> MatchCondition:
@@ -175,31 +200,32 @@ def _violations(group: KindGroup, settings: PolicySettings) -> Iterator[str]:
         yield from (_marked(group, part, key) for part, key in _MARKS)
 
 
-def _is_accepted(group: KindGroup, settings: PolicySettings) -> str:
-    """Return a condition of created pods without violations: true for nearly all of them.
+def _has_accepted_class(group: KindGroup) -> str:
+    """Return a condition that is true if the class of a created pod is accepted.
 
-    `found` costs several times as much, and a Namespace with rules of its own is read for it.
+    Most Namespaces have no rules of their own: the allowed classes are not evaluated for them.
     """
-    _, *others = fields.pod_fields(settings)
     entry, classes = group.new(*_CLASS), preemption_class.UNLISTED.classes
     own_rules = " && ".join(
         f"!namespaceObject.metadata.?annotations[?{term.text(key)}].hasValue()"
         for key in (keys.ALLOWED_PREEMPTION_CLASSES, keys.WORKLOAD_TYPE)
     )
     is_usual = f"{entry}.orValue('{min(classes)}') in {term.texts(map(str, sorted(classes)))}"
-    is_allowed = f"(!{entry}.hasValue() || {entry}.value() in variables.allowed)"
+    is_allowed = f"!{entry}.hasValue() || {entry}.value() in variables.allowed"
+    return f"({is_usual} && {own_rules} || {is_allowed})"
+
+
+def _is_accepted(group: KindGroup, settings: PolicySettings) -> str:
+    """Return the condition that all fields of a created pod but its class are accepted."""
     accepted: dict[str, list[str]] = {part: [] for part in _PARTS}
-    for field in others:
-        accepted[field.part].append(
-            check.is_absent_or_accepted(field.value, group.new(field.part, field.key))
-        )
+    for field in fields.pod_fields(settings):
+        if field.key != keys.PREEMPTION_CLASS:
+            accepted[field.part].append(
+                check.is_absent_or_accepted(field.value, group.new(field.part, field.key))
+            )
     annotations = "\n&& ".join(accepted["annotations"])
     return "\n&& ".join(
-        (
-            f"({is_usual} && {own_rules} || {is_allowed})",
-            *accepted["labels"],
-            f"(!object.metadata.?annotations.hasValue() || {annotations})",
-        )
+        (*accepted["labels"], f"(!object.metadata.?annotations.hasValue() || {annotations})")
     )
 
 
@@ -273,12 +299,19 @@ def _marked(group: KindGroup, part: str, key: str) -> str:
     return f"({new}.hasValue() && !{old}.hasValue() ? {refusal} : [])"
 
 
-def _refused_where(mode: str, group: KindGroup, settings: PolicySettings) -> Validation:
-    is_elsewhere, is_fine = f"variables.enforcement != '{mode}'", "variables.found.size() == 0"
+def _refused_where(mode: str, group: KindGroup, is_accepted: str | None = None) -> Validation:
+    """Return the validation that refuses violations where the enforcement is `mode`.
+
+    `is_accepted` is a condition that answers most requests, so that `found` is not evaluated.
+    """
+    is_fine = ["variables.found.size() == 0"]
+    if is_accepted is not None:
+        is_fine.insert(0, f"({is_accepted})")
+    is_elsewhere = f"variables.enforcement != '{mode}'"
     # The cheaper question first: few Namespaces warn, and few objects are refused.
-    parts = [is_elsewhere, is_fine] if mode == WARN else [is_fine, is_elsewhere]
-    if not group.has_old:
-        parts.insert(parts.index(is_fine), f"({_is_accepted(group, settings)})")
+    parts = [is_elsewhere, *is_fine] if mode == WARN else [*is_fine, is_elsewhere]
+    if mode == WARN and not group.has_old:
+        parts[0] = f"({_enforcement(group)}) != '{mode}'"
     condition = "\n|| ".join(parts)
     message = f"{condition}\n? '' : {term.message('variables.found')}"
     return Validation(condition, document.REFUSED, message)

@@ -30,7 +30,9 @@ def name_of(document: Any) -> str:
 
 EACH = [pytest.param(item, id=name_of(item)) for item in VALIDATING]
 CREATED = [
-    found for found in EACH if found.id in ("reprieve-rules-pods", "reprieve-rules-pods-warn")
+    found
+    for found in EACH
+    if found.id in ("reprieve-rules-pods", "reprieve-rules-pods-warn", "reprieve-rules-pod-classes")
 ]
 UPDATED = [found for found in EACH if found not in CREATED]
 MAX_MESSAGE = 5 * 1024
@@ -73,16 +75,27 @@ def test_an_update_without_changed_preemption_keys_evaluates_one_condition_only(
 
 
 @pytest.mark.parametrize("policy", CREATED)
-def test_a_created_pod_without_violations_is_known_before_all_are_looked_for(policy: Any) -> None:
-    assert "matchConditions" not in policy["spec"]
+def test_a_created_pod_has_no_old_object(policy: Any) -> None:
     assert "oldObject" not in str(policy["spec"])
-    first = policy["spec"]["validations"][0]
-    for expression in (first["expression"], first["messageExpression"]):
-        before = expression.partition("variables.found")[0]
-        assert all(f"'{field.key}'" in before for field in fields.pod_fields(PolicySettings()))
 
 
-def test_pods_are_checked_in_every_operation_and_once() -> None:
+def test_a_created_pod_without_violations_is_known_before_all_are_looked_for() -> None:
+    by_name = {name_of(policy): policy["spec"] for policy in VALIDATING}
+    (condition,) = by_name["reprieve-rules-pods"]["matchConditions"]
+    class_field, *others = fields.pod_fields(PolicySettings())
+    assert all(f"'{field.key}'" in condition["expression"] for field in others)
+    for name, read_first in {
+        "reprieve-rules-pod-classes": [class_field],
+        "reprieve-rules-pods-warn": [class_field, *others],
+    }.items():
+        assert "matchConditions" not in by_name[name]
+        first = by_name[name]["validations"][0]
+        for expression in (first["expression"], first["messageExpression"]):
+            before = expression.partition("variables.found")[0]
+            assert all(f"'{field.key}'" in before for field in read_first)
+
+
+def test_pods_are_checked_in_every_operation() -> None:
     operations = {
         policy["metadata"]["name"]: (rule["operations"], rule["resources"])
         for policy in VALIDATING
@@ -92,9 +105,11 @@ def test_pods_are_checked_in_every_operation_and_once() -> None:
     created = (["CREATE"], ["pods"])
     updated = (["UPDATE"], ["pods", "pods/status", "pods/resize"])
     assert operations == {
-        f"reprieve-rules-{name}{warn}": matched
-        for name, matched in {"pods": created, "pod-updates": updated}.items()
-        for warn in ("", "-warn")
+        "reprieve-rules-pods": created,
+        "reprieve-rules-pod-classes": created,
+        "reprieve-rules-pods-warn": created,
+        "reprieve-rules-pod-updates": updated,
+        "reprieve-rules-pod-updates-warn": updated,
     }
 
 
