@@ -56,7 +56,8 @@ def is_absent_or_accepted(value: Value[Any], entry: str) -> str:
     """Return the condition that an entry is absent, or that `value` accepts its text."""
     if isinstance(value, OneOf):
         return f"{entry}.orValue({term.text(value.choices[0])}) in {term.texts(value.choices)}"
-    return f"(!{entry}.hasValue() || {is_accepted(value, f'{entry}.value()')})"
+    accepted = f"{entry}.optMap(t, {is_accepted(value, 't')}).orValue(false)"
+    return f"(!{entry}.hasValue() || {accepted})"
 
 
 def is_accepted(value: Value[Any], text: str) -> str:
