@@ -88,6 +88,8 @@ def kind_groups() -> Iterator[KindGroup]:
 def render(group: KindGroup, settings: PolicySettings) -> list[Document]:
     """Return the policies that refuse, and the one that warns."""
     name = f"reprieve-rules-{group.name}"
+    condition: MatchCondition | None = None
+    refusing: dict[str, tuple[MatchCondition | None, Validation]]
     if group.has_old:
         condition = _condition(group, settings)
         refusing = {name: (condition, _refused_where(ENFORCE, group))}
@@ -96,7 +98,6 @@ def render(group: KindGroup, settings: PolicySettings) -> list[Document]:
         # Nearly all created pods are accepted, and a condition costs less than a validation, whose
         # message is evaluated as well. But only a validation can read the Namespace. Both policies
         # list all violations: the API server shows one of the two messages.
-        condition = None
         has_accepted_class, is_accepted = _has_accepted_class(group), _is_accepted(group, settings)
         refusing = {
             name: (
