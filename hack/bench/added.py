@@ -99,6 +99,25 @@ def ratio(
     return statistics.median(of[one, number] / of[other, number] for number in rounds)
 
 
+def cpu_ratio(
+    turns: Sequence[AdmissionTurn], one: str, other: str, reference: str, clients: int
+) -> float:
+    """Return what a contender adds to the API server's processor time, over what another adds.
+
+    Both are sums over all rounds: what one creation adds is less than the noise of a turn.
+    """
+
+    def spent(name: str) -> float:
+        return sum(
+            turn.api_server_cpu_seconds / turn.pods
+            for turn in turns
+            if (turn.contender, turn.clients) == (name, clients)
+        )
+
+    without = spent(reference)
+    return (spent(one) - without) / (spent(other) - without)
+
+
 def doubts(turns: Iterable[AdmissionTurn]) -> list[str]:
     """Return a sentence for each policy that was not called each time."""
     failed: dict[str, int] = {}

@@ -42,6 +42,8 @@ VALIDATING = "Reprieve, validating"
 BOTH = "Reprieve, both"
 PEER_VALIDATING = "controller-runtime, validating"
 PEER_BOTH = "controller-runtime, both"
+_INSIDE = (NOTHING, BY_HAND, CEL)
+"""Those that the API server evaluates itself."""
 _COMPARED = ((VALIDATING, PEER_VALIDATING), (BOTH, PEER_BOTH))
 _WARM_UP_CLIENTS, _WARM_UP_SECONDS = 4, 0.3
 """Few connections.
@@ -57,6 +59,7 @@ class AdmissionOptions:
 
     rounds: int
     seconds: float
+    copies: int
     clients: tuple[int, ...]
     soak_reviews: int
     json_file: Path | None
@@ -157,7 +160,16 @@ def _measure(
         bench = AdmissionBench(
             cluster, reprieve, peer, _create(programs["bench-create"], cluster, folder)
         )
-        turns = _rounds(bench, _contenders(webhooks, cel, peer, authority), options, progress)
+        compared = _contenders(webhooks, cel, peer, authority)
+        if options.copies > 1:
+            compared = [
+                Policy(policy.name, policies.copied(policy.objects, options.copies))
+                for policy in compared
+                if policy.name in _INSIDE
+            ]
+        turns = _rounds(bench, compared, options, progress)
+        if options.copies > 1:
+            return turns, []
         asked = soak.Load(
             programs["bench-load"], folder / bundle.CA_CERTIFICATES, soak.write_reviews(folder)
         )
@@ -231,12 +243,15 @@ def _report(
         shown = [rows[name] for name in _order(rows)]
         print(f"\n{clients} client{'s' if clients > 1 else ''}\n{added.table(shown)}")
         for ours, theirs in _COMPARED:
-            print(_compare(rows[ours], rows[theirs]))
+            if ours in rows:
+                print(_compare(rows[ours], rows[theirs]))
         by_hand = [added.ratio(turns, CEL, BY_HAND, clients, share) for share in (0.50, 0.99)]
         print(
             f"{CEL}: {by_hand[0]:.2f} × {BY_HAND} at p50, {by_hand[1]:.2f} × at p99 "
             "(of the whole creation)"
         )
+        cpu = added.cpu_ratio(turns, CEL, BY_HAND, NOTHING, clients)
+        print(f"{CEL} adds {cpu:.2f} × the processor time of the API server that {BY_HAND} adds")
     print()
     for each in grown:
         print(each)
@@ -275,6 +290,7 @@ def _conditions(options: AdmissionOptions) -> dict[str, object]:
         "webhooks at": servers.own_address(),
         "rounds": options.rounds,
         "seconds": options.seconds,
+        "copies": options.copies,
     }
 
 
@@ -290,6 +306,14 @@ def _parse(arguments: Sequence[str] | None) -> AdmissionOptions:
         type=float,
         default=1.5,
         help="of each number of clients (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--copies",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of each policy that the API server evaluates: only these are compared, and what they "
+        "add is N times as large, so that it exceeds the noise (default: %(default)s)",
     )
     parser.add_argument(
         "--clients",
@@ -319,6 +343,7 @@ def _parse(arguments: Sequence[str] | None) -> AdmissionOptions:
     return AdmissionOptions(
         options.rounds,
         options.seconds,
+        options.copies,
         options.clients,
         options.soak_reviews,
         options.output,

@@ -94,6 +94,17 @@ def by_hand() -> tuple[Document, ...]:
     return tuple(_read(BY_HAND.read_text()))
 
 
+def copied(documents: Iterable[Document], times: int) -> tuple[Document, ...]:
+    """Return the objects so many times, each time under other names."""
+    copies = [deepcopy(item) for _ in range(times) for item in (*documents,)]
+    for number, item in enumerate(copies):
+        suffix = f"-{number * times // len(copies)}"
+        item["metadata"]["name"] += suffix
+        if "policyName" in item.get("spec", {}):
+            item["spec"]["policyName"] += suffix
+    return tuple(copies)
+
+
 def of_controller_runtime(server: Server, authority: str, kind: str) -> Document:
     """Return a minimal configuration that sends every new pod to controller-runtime."""
     path = "/validate" if kind.startswith("Validating") else "/mutate"

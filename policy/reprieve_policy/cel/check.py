@@ -35,19 +35,29 @@ class TextRequirement(NamedTuple):
 # text.
 
 
-def violations(field: MetadataField, prefix: str, otherwise: str = "[]") -> str:
+def violations(
+    field: MetadataField, prefix: str, new: str, old: str | None, otherwise: str = "[]"
+) -> str:
     """Return the expression of a list: the field's violation, if its text is new and refused.
 
-    `otherwise` is the expression for a text `t` that the field accepts.
+    `new` and `old` are the expressions of the entry in both objects; `old` is None if there is no
+    old object. `otherwise` is the expression for a text `t` that the field accepts.
     """
-    new, old = term.entry(field.part, field.key), term.entry(term.old(field.part), field.key)
     arms = "".join(
         f"!({condition}) ? {term.refusal(field.path(prefix), kind, 't', detail)} : "
         for condition, kind, detail in text_requirements(field.value, "t")
     )
+    found = f"{new}.optMap(t, {arms}{otherwise}).orValue([])"
     # Most objects have few of the keys: the check for an absent key is the cheapest.
-    is_absent = f"!({term.text(field.key)} in variables.{field.part})"
-    return f"({is_absent} || {new} == {old} ? [] : {new}.optMap(t, {arms}{otherwise}).orValue([]))"
+    return found if old is None else f"(!{new}.hasValue() || {new} == {old} ? [] : {found})"
+
+
+def is_absent_or_accepted(value: Value[Any], entry: str) -> str:
+    """Return the condition that an entry is absent, or that `value` accepts its text."""
+    if isinstance(value, OneOf):
+        return f"{entry}.orValue({term.text(value.choices[0])}) in {term.texts(value.choices)}"
+    accepted = f"{entry}.optMap(t, {is_accepted(value, 't')}).orValue(false)"
+    return f"(!{entry}.hasValue() || {accepted})"
 
 
 def is_accepted(value: Value[Any], text: str) -> str:

@@ -8,11 +8,16 @@ from collections.abc import Mapping
 
 from reprieve_policy import keys
 from reprieve_policy.config import toleration
+from reprieve_policy.config.namespace import OFF
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.kinds import KINDS
 
 from . import check, document, namespace, priority_classes, term
 from .document import Document, MatchCondition
+
+_LACKS_A_CLASS: Document = {
+    "matchExpressions": [{"key": keys.PREEMPTION_CLASS, "operator": "DoesNotExist"}]
+}
 
 
 def of_pods(settings: PolicySettings) -> list[Document]:
@@ -31,10 +36,15 @@ def of_pods(settings: PolicySettings) -> list[Document]:
     ]
     return document.mutating(
         "reprieve-defaults-pods",
-        document.constraints([KINDS["Pod"]], operations=["CREATE"]),
-        [MatchCondition("lacks-what-it-is-given", "\n|| ".join(lacking))],
-        [namespace.enforcement(), *namespace.classes(settings)],
-        f"{namespace.IS_OFF} ? [] :\n{_with_map('labels', added)}",
+        document.constraints(
+            [KINDS["Pod"]],
+            operations=["CREATE"],
+            # The labels of most pods are complete: they end here, before the pod is converted.
+            object_selector=None if by_setting else _LACKS_A_CLASS,
+        ),
+        MatchCondition("lacks-what-it-is-given", "\n|| ".join(lacking)),
+        [("enforcement", namespace.enforcement()), *namespace.classes(settings)],
+        f"variables.enforcement == '{OFF}' ? [] :\n{_with_map('labels', added)}",
     )
 
 
@@ -56,13 +66,11 @@ def of_priority_classes() -> list[Document]:
     return document.mutating(
         "reprieve-defaults-priority-classes",
         priority_classes.CONSTRAINTS,
-        [
-            document.NOT_DELETED,
-            MatchCondition(
-                "says-half-a-toleration",
-                f"{entries[minimum]}.hasValue() != {entries[seconds]}.hasValue()",
-            ),
-        ],
+        MatchCondition(
+            "says-half-a-toleration",
+            f"{document.NOT_DELETED}\n"
+            f"&& {entries[minimum]}.hasValue() != {entries[seconds]}.hasValue()",
+        ),
         [],
         "\n+ ".join(added),
     )

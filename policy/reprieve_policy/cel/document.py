@@ -1,6 +1,16 @@
-"""Policies and their bindings as API objects: the parts that they share."""
+"""Policies and their bindings as API objects: the parts that they share.
 
-from collections.abc import Mapping, Sequence
+What the API server does for a request decides where something is written. It reads the selectors of
+each policy for each request of any kind, before the resource rules, but those of a binding only
+where the rules match: selectors of Namespaces are in bindings. It evaluates all match conditions of
+a policy, also after a false one: there is at most one. It prepares each variable whenever it
+evaluates validations, and again for their messages: a policy has only the variables that it uses.
+It evaluates each message, whether or not it is shown: a message that never changes is a text.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 from reprieve_policy import keys
@@ -18,12 +28,14 @@ _API_VERSION = "admissionregistration.k8s.io/v1"
 
 
 class Validation(NamedTuple):
-    """A condition, and the expression of the message if it is false."""
+    """A condition, and the message if it is false: a text, or what an expression returns."""
 
     condition: str
     message: str
-    fallback: str
-    """Used if the message cannot be evaluated: the API server takes up to 5 KB of one line."""
+    """Shown if there is no expression, or if it cannot be evaluated: the API server takes up to 5
+    KB of one line.
+    """
+    expression: str | None = None
 
 
 class MatchCondition(NamedTuple):
@@ -33,26 +45,43 @@ class MatchCondition(NamedTuple):
     expression: str
 
 
-NOT_DELETED = MatchCondition("is-not-being-deleted", "!has(object.metadata.deletionTimestamp)")
+class Constraints(NamedTuple):
+    """What a policy is about: resources, objects by their labels, and Namespaces."""
+
+    rules: list[Document]
+    is_namespaced: bool
+    object_selector: Document | None = None
+
+
+NOT_DELETED = "!has(object.metadata.deletionTimestamp)"
 """Without this, a controller could not remove its finalizer from an object being deleted."""
+REFUSED = "its preemption settings are not accepted"
+"""The message if the expression with the violations cannot be evaluated."""
+_EXEMPT = {
+    "namespaceSelector": {
+        "matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(EXEMPT)},
+            {"key": keys.ENFORCEMENT, "operator": "NotIn", "values": [OFF]},
+        ]
+    }
+}
+_VARIABLE = re.compile(r"\bvariables\.(\w+)")
 
 
 def validating(
     name: str,
     action: str,
-    constraints: Document,
-    conditions: Sequence[MatchCondition],
+    constraints: Constraints,
+    condition: MatchCondition | None,
     variables: Sequence[Variable],
     validations: Sequence[Validation],
 ) -> list[Document]:
     """Return a ValidatingAdmissionPolicy and its binding; `action` is `Deny` or `Warn`."""
-    spec = _spec(constraints, conditions, variables) | {
-        "validations": [
-            {"expression": condition, "message": fallback, "messageExpression": message}
-            for condition, message, fallback in validations
-        ],
+    texts = [text for found in validations for text in (found.condition, found.expression or "")]
+    spec = _spec(constraints, condition, _used(variables, texts)) | {
+        "validations": [_validation(found) for found in validations]
     }
-    binding = {"policyName": name, "validationActions": [action]}
+    binding = _binding(name, constraints) | {"validationActions": [action]}
     return [
         _document("ValidatingAdmissionPolicy", name, spec),
         _document("ValidatingAdmissionPolicyBinding", name, binding),
@@ -61,8 +90,8 @@ def validating(
 
 def mutating(
     name: str,
-    constraints: Document,
-    conditions: Sequence[MatchCondition],
+    constraints: Constraints,
+    condition: MatchCondition,
     variables: Sequence[Variable],
     patch: str,
 ) -> list[Document]:
@@ -70,13 +99,13 @@ def mutating(
 
     `patch` is the expression of a list of JSON patches.
     """
-    spec = _spec(constraints, conditions, variables) | {
+    spec = _spec(constraints, condition, _used(variables, [patch])) | {
         "reinvocationPolicy": "IfNeeded",
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
     }
     return [
         _document("MutatingAdmissionPolicy", name, spec),
-        _document("MutatingAdmissionPolicyBinding", name, {"policyName": name}),
+        _document("MutatingAdmissionPolicyBinding", name, _binding(name, constraints)),
     ]
 
 
@@ -85,8 +114,9 @@ def constraints(
     *,
     operations: Sequence[str] = ("CREATE", "UPDATE"),
     subresources: Sequence[str] = (),
-) -> Document:
-    """Return the constraints for these kinds, outside of the namespaces that are always exempt."""
+    object_selector: Document | None = None,
+) -> Constraints:
+    """Return the constraints for these kinds, outside of the Namespaces that are always exempt."""
     by_group: dict[str, list[str]] = {}
     for kind in kinds:
         by_group.setdefault(kind.group, []).append(kind.resource)
@@ -102,46 +132,68 @@ def constraints(
         }
         for group, resources in by_group.items()
     ]
-    selected: Document = {"resourceRules": rules}
-    if kinds[0].is_namespaced:
-        selected["namespaceSelector"] = {
-            "matchExpressions": [
-                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(EXEMPT)},
-                {"key": keys.ENFORCEMENT, "operator": "NotIn", "values": [OFF]},
-            ]
-        }
-    return selected
+    return Constraints(rules, kinds[0].is_namespaced, object_selector)
 
 
 def preemption_changed(
-    keys_read: Sequence[MetadataKey], new: Mapping[str, str], old: Mapping[str, str]
+    keys_read: Sequence[MetadataKey],
+    new: Mapping[str, str],
+    old: Mapping[str, str],
+    *others: str,
 ) -> MatchCondition:
-    """Return the condition that one of these keys has changed. At creation, every present key has.
+    """Return the condition that the object stays, and that one of these keys has changed.
 
-    `new` and `old` give the expression of each part: its labels, its annotations.
+    At creation, every present key has. `new` and `old` give the expression of each part: its
+    labels, its annotations. `others` are conditions that must also hold.
     """
     by_part: dict[str, list[str]] = {}
     for part, key in keys_read:
         by_part.setdefault(part, []).append(key)
-    expressions = (
-        f"{term.texts(names)}\n.exists(key, {new[part]}[?key] != {old[part]}[?key])"
+    # Most updates are of the status: that the whole part is the same is known at once.
+    changed = "\n|| ".join(
+        f"{new[part]} != {old[part]} && {term.texts(names)}\n"
+        f".exists(key, {new[part]}[?key] != {old[part]}[?key])"
         for part, names in by_part.items()
     )
-    return MatchCondition("says-something-new-about-preemption", "\n|| ".join(expressions))
+    conditions = (NOT_DELETED, *others, f"({changed})")
+    return MatchCondition("says-something-new-about-preemption", "\n&& ".join(conditions))
+
+
+def _used(variables: Sequence[Variable], texts: Iterable[str]) -> list[Variable]:
+    """Return the variables that these expressions need, in their order."""
+    expressions, used = dict(variables), set[str]()
+    wanted = set(_VARIABLE.findall(" ".join(texts)))
+    while wanted - used:
+        used |= wanted
+        wanted = set(_VARIABLE.findall(" ".join(expressions[name] for name in used)))
+    return [variable for variable in variables if variable[0] in used]
+
+
+def _validation(found: Validation) -> Document:
+    written = {"expression": found.condition, "message": found.message}
+    return (
+        written if found.expression is None else written | {"messageExpression": found.expression}
+    )
 
 
 def _spec(
-    constraints: Document, conditions: Sequence[MatchCondition], variables: Sequence[Variable]
+    constraints: Constraints, condition: MatchCondition | None, variables: Sequence[Variable]
 ) -> Document:
-    return {
-        # As for the webhooks: our own errors refuse nothing.
-        "failurePolicy": "Ignore",
-        "matchConstraints": constraints,
-        "matchConditions": [
-            {"name": name, "expression": expression} for name, expression in conditions
-        ],
-        "variables": [{"name": name, "expression": expression} for name, expression in variables],
-    }
+    selected: Document = {"resourceRules": constraints.rules}
+    if constraints.object_selector is not None:
+        selected["objectSelector"] = constraints.object_selector
+    # As for the webhooks: our own errors refuse nothing.
+    spec: Document = {"failurePolicy": "Ignore", "matchConstraints": selected}
+    if condition is not None:
+        spec["matchConditions"] = [condition._asdict()]
+    if variables:
+        spec["variables"] = [{"name": name, "expression": text} for name, text in variables]
+    return spec
+
+
+def _binding(name: str, constraints: Constraints) -> Document:
+    selected = {"matchResources": deepcopy(_EXEMPT)} if constraints.is_namespaced else {}
+    return {"policyName": name, **selected}
 
 
 def _document(kind: str, name: str, spec: Document) -> Document:

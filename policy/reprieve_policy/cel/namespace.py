@@ -9,7 +9,6 @@ from reprieve_policy.config import preemption_class
 from reprieve_policy.config.namespace import (
     ENFORCE,
     ENFORCEMENTS,
-    OFF,
     SENSITIVE,
     WORKLOAD_TYPE_CLASS,
 )
@@ -34,18 +33,22 @@ def annotation(key: str) -> str:
     return f"namespaceObject.metadata.?annotations[?{term.text(key)}].orValue('')"
 
 
-def enforcement(name: str = "enforcement") -> Variable:
-    """Return the enforcement; the label wins, an unreadable value counts as absent."""
+def enforcement() -> str:
+    """Return the expression of the enforcement.
+
+    The label wins, an unreadable value counts as absent.
+    """
     chain = " : ".join(
         f"{is_accepted(ENFORCEMENTS, text)}\n? {text}"
         for text in (label(keys.ENFORCEMENT), annotation(keys.ENFORCEMENT))
     )
-    return name, f"{chain} : '{ENFORCE}'"
+    return f"{chain} : '{ENFORCE}'"
 
 
 def classes(settings: PolicySettings) -> tuple[Variable, ...]:
     """Return the allowed classes, and the class of a pod without the label."""
-    listed, workload_type = "variables.listed", annotation(keys.WORKLOAD_TYPE)
+    listed = annotation(keys.ALLOWED_PREEMPTION_CLASSES)
+    workload_type = annotation(keys.WORKLOAD_TYPE)
     types = {name: value for name, value in WORKLOAD_TYPE_CLASS.items() if name != SENSITIVE}
     by_type = ", ".join(f"'{name}': '{value}'" for name, value in types.items())
     numbers = [str(value) for value in range(_HIGHEST + 1)]
@@ -60,22 +63,19 @@ def classes(settings: PolicySettings) -> tuple[Variable, ...]:
             own_default,
             f"{{{by_type}}}[?{workload_type}].orValue('')",
             f"'{settings.default_class}'",
-            "variables.highestAllowed",
+            HIGHEST_ALLOWED,
         )
     )
     return (
-        ("isSensitive", f"{workload_type} == '{SENSITIVE}'"),
-        ("listed", annotation(keys.ALLOWED_PREEMPTION_CLASSES)),
         # An unreadable list counts as absent.
         ("isListed", is_accepted(preemption_class.CLASSES, listed)),
         (
             "allowed",
             (
-                f"variables.isSensitive ? ['{_HIGHEST}']"
+                f"{IS_SENSITIVE} ? ['{_HIGHEST}']"
                 f" : !variables.isListed ? {term.texts(unlisted)}\n: {among}"
             ),
         ),
-        ("highestAllowed", "variables.allowed[variables.allowed.size() - 1]"),
         ("defaultClass", f"[{candidates}]\n.filter(n, n in variables.allowed)[0]"),
     )
 
@@ -88,9 +88,5 @@ def allowed_shown() -> str:
     return f"{allowed}.filter(n, {first}).map(n, n == {last} ? n : n + '-' + {last}).join(',')"
 
 
-def is_in_force(mode: str) -> str:
-    """Return the condition that the enforcement is `mode`."""
-    return f"variables.enforcement == '{mode}'"
-
-
-IS_OFF = is_in_force(OFF)
+HIGHEST_ALLOWED = "variables.allowed[variables.allowed.size() - 1]"
+IS_SENSITIVE = f"{annotation(keys.WORKLOAD_TYPE)} == '{SENSITIVE}'"

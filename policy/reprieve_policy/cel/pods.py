@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from reprieve_policy import keys
 from reprieve_policy.admission import fields
+from reprieve_policy.admission.fields import MetadataField
 from reprieve_policy.checkpointing.checkpoint_plan import KEYS as CHECKPOINT_KEYS
 from reprieve_policy.config import preemption_class
 from reprieve_policy.config.namespace import ENFORCE, OFF, WARN
@@ -21,46 +22,63 @@ from . import check, document, namespace, term
 from .document import Document, MatchCondition, Validation
 from .namespace import Variable
 
-_CLASS = term.entry("labels", keys.PREEMPTION_CLASS)
-_OLD_CLASS = term.entry("oldLabels", keys.PREEMPTION_CLASS)
 _PARTS = ("labels", "annotations")
+_CLASS = ("labels", keys.PREEMPTION_CLASS)
 _MARKS = (
     ("labels", keys.SOFT_EVICTION),
     ("labels", keys.KOORDINATOR_SOFT_EVICTION),
     ("annotations", keys.KOORDINATOR_SOFT_EVICTION),
 )
 """Where a mark may be; every value there is a mark."""
-_IS_MADE_FROM_TEMPLATE = (
-    f"oldObject == null && request.userInfo.username in {term.texts(sorted(controllers.USERS))}\n"
+_IS_BY_A_CONTROLLER = (
+    f"request.userInfo.username in {term.texts(sorted(controllers.USERS))}\n"
     "&& object.metadata.?ownerReferences.orValue([])"
     ".exists(owner, owner.?controller.orValue(false))"
 )
 
 
 class KindGroup(NamedTuple):
-    """Kinds whose pod, or whose template, is at the same path."""
+    """Kinds whose pod, or whose template, is at the same path, and the operations on them."""
 
     name: str
     kinds: tuple[ServedKind, ...]
     prefix: str
+    operations: tuple[str, ...] = ("CREATE", "UPDATE")
+    subresources: tuple[str, ...] = ()
 
     @property
     def is_template(self) -> bool:
         """True if the object makes pods, and is none."""
         return bool(self.prefix)
 
+    @property
+    def has_old(self) -> bool:
+        """True if there may be an old object."""
+        return "UPDATE" in self.operations
+
     def find(self, owner: str, path: str) -> str:
         """Return the expression for `path` of the pod or template in `object` or `oldObject`."""
         return owner + "".join(f".?{step}" for step in f"{self.prefix}{path}".split("."))
 
+    def new(self, part: str, key: str) -> str:
+        """Return the entry of the object's labels or annotations, as an optional."""
+        # Each created pod is checked: that costs less without variables.
+        return term.entry(f"variables.{part}" if self.has_old else f"object.metadata.?{part}", key)
+
+    def old(self, part: str, key: str) -> str | None:
+        """Return the entry of the old object; None if there is none."""
+        return term.entry(f"variables.old{part.capitalize()}", key) if self.has_old else None
+
 
 def kind_groups() -> Iterator[KindGroup]:
-    """Yield the kinds of the table, one group for each path of a template."""
-    names = {
-        "": "pods",
-        "spec.template.": "templates",
-        "spec.jobTemplate.spec.template.": "cronjobs",
-    }
+    """Yield the kinds of the table, one group for each path of a template.
+
+    Pods are two groups. Nearly all that are created have something to be checked, for the API
+    server has given them a class; nearly all updates have not.
+    """
+    yield KindGroup("pods", (KINDS["Pod"],), "", ("CREATE",))
+    yield KindGroup("pod-updates", (KINDS["Pod"],), "", ("UPDATE",), ("status", "resize"))
+    names = {"spec.template.": "templates", "spec.jobTemplate.spec.template.": "cronjobs"}
     for prefix, name in names.items():
         yield KindGroup(
             name, tuple(row for row in KINDS.values() if row.template == prefix), prefix
@@ -68,76 +86,148 @@ def kind_groups() -> Iterator[KindGroup]:
 
 
 def render(group: KindGroup, settings: PolicySettings) -> list[Document]:
-    """Return the policy that refuses and the one that warns."""
-    constraints = document.constraints(
-        group.kinds, subresources=() if group.is_template else ("status", "resize")
-    )
-    conditions = tuple(_conditions(group, settings))
-    variables = tuple(_variables(group, settings))
+    """Return the policies that refuse, and the one that warns."""
     name = f"reprieve-rules-{group.name}"
-    denies = document.validating(
-        name, "Deny", constraints, conditions, variables, [_refused_where(ENFORCE)]
+    condition: MatchCondition | None = None
+    refusing: dict[str, tuple[MatchCondition | None, Validation]]
+    if group.has_old:
+        condition = _condition(group, settings)
+        refusing = {name: (condition, _refused_where(ENFORCE, group))}
+        refused = _refused_where(WARN, group)
+    else:
+        # Nearly all created pods are accepted, and a condition costs less than a validation, whose
+        # message is evaluated as well. But only a validation can read the Namespace. Both policies
+        # list all violations: the API server shows one of the two messages.
+        has_accepted_class, is_accepted = _has_accepted_class(group), _is_accepted(group, settings)
+        refusing = {
+            name: (
+                MatchCondition("says-what-is-not-accepted", f"!({is_accepted})"),
+                _refused_where(ENFORCE, group),
+            ),
+            "reprieve-rules-pod-classes": (
+                None,
+                _refused_where(ENFORCE, group, has_accepted_class),
+            ),
+        }
+        refused = _refused_where(WARN, group, f"{has_accepted_class}\n&& {is_accepted}")
+    constraints = document.constraints(
+        group.kinds, operations=group.operations, subresources=group.subresources
     )
-    warnings = [_refused_where(WARN), *_advice(group)]
-    return denies + document.validating(
-        f"{name}-warn", "Warn", constraints, conditions, variables, warnings
-    )
+    variables = tuple(_variables(group, settings))
+    return [
+        *(
+            found
+            for refusing_name, (asked, validation) in refusing.items()
+            for found in document.validating(
+                refusing_name, "Deny", constraints, asked, variables, [validation]
+            )
+        ),
+        *document.validating(
+            f"{name}-warn", "Warn", constraints, condition, variables, [refused, *_advice(group)]
+        ),
+    ]
 
 
-def _conditions(group: KindGroup, settings: PolicySettings) -> Iterator[MatchCondition]:
-    yield document.NOT_DELETED
-    if any(kind.resource == "replicasets" for kind in group.kinds):
-        yield MatchCondition(
-            "is-not-a-deployments-replicaset",
-            "request.resource.resource != 'replicasets'\n"
-            f"|| !(request.userInfo.username in {term.texts(controllers.OF_DEPLOYMENTS)})",
-        )
+def _condition(group: KindGroup, settings: PolicySettings) -> MatchCondition:
     new, old = (
         {part: group.find(owner, f"metadata.{part}") for part in _PARTS}
         for owner in ("object", "oldObject")
     )
     keys_read = [(field.part, field.key) for field in fields.pod_fields(settings)]
-    yield document.preemption_changed(
-        [*keys_read, *(_MARKS if group.is_template else ())], new, old
+    others = []
+    if any(kind.resource == "replicasets" for kind in group.kinds):
+        others.append(
+            "(request.resource.resource != 'replicasets'"
+            f" || !(request.userInfo.username in {term.texts(controllers.OF_DEPLOYMENTS)}))"
+        )
+    return document.preemption_changed(
+        [*keys_read, *(_MARKS if group.is_template else ())], new, old, *others
     )
 
 
 def _variables(group: KindGroup, settings: PolicySettings) -> Iterator[Variable]:
     for part in _PARTS:
         yield part, group.find("object", f"metadata.{part}") + ".orValue({})"
-        yield term.old(part), group.find("oldObject", f"metadata.{part}") + ".orValue({})"
-    yield namespace.enforcement("demanded")
-    # As in `review.decide_admission`: the template of a controller's pod was reviewed when it was
-    # written.
-    yield "isMadeFromTemplate", _IS_MADE_FROM_TEMPLATE
-    is_eased = f"variables.isMadeFromTemplate && variables.demanded == '{ENFORCE}'"
-    yield "enforcement", f"{is_eased} ? '{WARN}' : variables.demanded"
+        yield (
+            f"old{part.capitalize()}",
+            group.find("oldObject", f"metadata.{part}") + ".orValue({})",
+        )
+    yield "enforcement", _enforcement(group)
     yield from namespace.classes(settings)
-    yield "priorityClassName", group.find("object", "spec.priorityClassName") + ".orValue('')"
-    yield "isPlanReadable", _is_plan_readable(settings)
-    yield "preemptionClass", _effective(_CLASS)
-    yield "oldPreemptionClass", _effective(_OLD_CLASS)
+    yield "isPlanReadable", _is_plan_readable(group, settings)
+    yield "preemptionClass", _effective(group.new(*_CLASS))
+    if (old := group.old(*_CLASS)) is not None:
+        yield "oldPreemptionClass", _effective(old)
     yield "found", "\n+ ".join(_violations(group, settings))
-    yield "violations", term.shown("variables.found")
+
+
+def _enforcement(group: KindGroup) -> str:
+    """Return the Namespace's enforcement, as eased in `review.decide_admission`.
+
+    The template of a controller's pod was reviewed when it was written.
+    """
+    demanded = namespace.enforcement()
+    if "CREATE" not in group.operations:
+        return demanded
+    is_created = "oldObject == null && " if group.has_old else ""
+    is_eased = f"{is_created}{_IS_BY_A_CONTROLLER}\n&& ({demanded}) == '{ENFORCE}'"
+    return f"{is_eased} ? '{WARN}'\n: {demanded}"
 
 
 def _violations(group: KindGroup, settings: PolicySettings) -> Iterator[str]:
     """Yield the expressions of lists of violations, in the order of the rules."""
     class_field, preemptible, *others = fields.pod_fields(settings)
-    yield check.violations(class_field, group.prefix, _unclaimable(class_field.path(group.prefix)))
-    if not group.is_template:
-        yield _raised(class_field.path())
-    yield check.violations(preemptible, group.prefix)
+
+    def violation(field: MetadataField, otherwise: str = "[]") -> str:
+        entry = field.part, field.key
+        return check.violations(
+            field, group.prefix, group.new(*entry), group.old(*entry), otherwise
+        )
+
+    is_updated = group.operations == ("UPDATE",)
+    yield violation(class_field, _unclaimable(class_field.path(group.prefix)))
+    if is_updated:
+        yield _raised(group, class_field.path())
+    yield violation(preemptible)
     can_preempt, *plan = others
-    yield check.violations(can_preempt, group.prefix)
-    if not group.is_template:
+    yield violation(can_preempt)
+    if is_updated:
         yield _made_unpreemptible(
-            preemptible.path(), is_default=settings.default_preemptible is not False
+            group, preemptible.path(), is_default=settings.default_preemptible is not False
         )
     for field in plan:
-        yield check.violations(field, group.prefix)
+        yield violation(field)
     if group.is_template:
-        yield from (_marked(part, key, group.prefix) for part, key in _MARKS)
+        yield from (_marked(group, part, key) for part, key in _MARKS)
+
+
+def _has_accepted_class(group: KindGroup) -> str:
+    """Return a condition that is true if the class of a created pod is accepted.
+
+    Most Namespaces have no rules of their own: the allowed classes are not evaluated for them.
+    """
+    entry, classes = group.new(*_CLASS), preemption_class.UNLISTED.classes
+    own_rules = " && ".join(
+        f"!namespaceObject.metadata.?annotations[?{term.text(key)}].hasValue()"
+        for key in (keys.ALLOWED_PREEMPTION_CLASSES, keys.WORKLOAD_TYPE)
+    )
+    is_usual = f"{entry}.orValue('{min(classes)}') in {term.texts(map(str, sorted(classes)))}"
+    is_allowed = f"!{entry}.hasValue() || {entry}.value() in variables.allowed"
+    return f"({is_usual} && {own_rules} || {is_allowed})"
+
+
+def _is_accepted(group: KindGroup, settings: PolicySettings) -> str:
+    """Return the condition that all fields of a created pod but its class are accepted."""
+    accepted: dict[str, list[str]] = {part: [] for part in _PARTS}
+    for field in fields.pod_fields(settings):
+        if field.key != keys.PREEMPTION_CLASS:
+            accepted[field.part].append(
+                check.is_absent_or_accepted(field.value, group.new(field.part, field.key))
+            )
+    annotations = "\n&& ".join(accepted["annotations"])
+    return "\n&& ".join(
+        (*accepted["labels"], f"(!object.metadata.?annotations.hasValue() || {annotations})")
+    )
 
 
 def _unclaimable(path: str) -> str:
@@ -157,25 +247,29 @@ def _may_be_claimed(text: str) -> str:
 
 def _effective(entry: str) -> str:
     """Return the effective class of a label, as `facts.effective_class` reads it."""
-    highest, default = "variables.highestAllowed", "int(variables.defaultClass)"
+    highest, default = namespace.HIGHEST_ALLOWED, "int(variables.defaultClass)"
     clamped = f"{_may_be_claimed('t')} || int(t) < int({highest}) ? int(t) : int({highest})"
     readable = f"{check.is_accepted(preemption_class.CLASS, 't')} ? ({clamped}) : {default}"
-    return f"variables.isSensitive ? {default} : {entry}.optMap(t, {readable}).orValue({default})"
+    return (
+        f"{namespace.IS_SENSITIVE} ? {default} : {entry}.optMap(t, {readable}).orValue({default})"
+    )
 
 
-def _is_known(entry: str) -> str:
+def _is_known(group: KindGroup, entry: str) -> str:
     """True if the pod's class is known here: without the label, its PriorityClass may set it."""
-    return f"({entry}.hasValue() || variables.priorityClassName == '')"
+    names_none = f"{group.find('object', 'spec.priorityClassName')}.orValue('') == ''"
+    return f"({entry}.hasValue() || {names_none})"
 
 
-def _raised(path: str) -> str:
-    readable = f"{_CLASS}.optMap(t, {check.is_accepted(preemption_class.CLASS, 't')}).orValue(true)"
+def _raised(group: KindGroup, path: str) -> str:
+    new, old = group.new(*_CLASS), group.old(*_CLASS)
+    assert old is not None
+    readable = f"{new}.optMap(t, {check.is_accepted(preemption_class.CLASS, 't')}).orValue(true)"
     conditions = (
-        "oldObject != null",
-        f"{_CLASS} != {_OLD_CLASS}",
+        f"{new} != {old}",
         readable,
-        _is_known(_CLASS),
-        _is_known(_OLD_CLASS),
+        _is_known(group, new),
+        _is_known(group, old),
         "variables.preemptionClass > variables.oldPreemptionClass",
     )
     refusal = term.refusal(
@@ -184,19 +278,19 @@ def _raised(path: str) -> str:
     return f"({' && '.join(conditions)}\n? {refusal} : [])"
 
 
-def _made_unpreemptible(path: str, *, is_default: bool) -> str:
-    entries = (term.entry(part, keys.PREEMPTIBLE) for part in ("oldLabels", "labels"))
+def _made_unpreemptible(group: KindGroup, path: str, *, is_default: bool) -> str:
+    entries = (find("labels", keys.PREEMPTIBLE) for find in (group.old, group.new))
     is_preemptible = "{}.orValue('') != 'false'" if is_default else "{}.orValue('') == 'true'"
     was, is_now = (is_preemptible.format(entry) for entry in entries)
     refusal = term.refusal(
         path, ViolationKind.FORBIDDEN, None, "a preemptible pod stays preemptible after creation"
     )
-    return f"(oldObject != null && {was} && !({is_now}) ? {refusal} : [])"
+    return f"({was} && !({is_now}) ? {refusal} : [])"
 
 
-def _marked(part: str, key: str, prefix: str) -> str:
-    new, old = term.entry(part, key), term.entry(term.old(part), key)
-    path = (label_path if part == "labels" else annotation_path)(prefix, key)
+def _marked(group: KindGroup, part: str, key: str) -> str:
+    new, old = group.new(part, key), group.old(part, key)
+    path = (label_path if part == "labels" else annotation_path)(group.prefix, key)
     refusal = term.refusal(
         path,
         ViolationKind.FORBIDDEN,
@@ -206,45 +300,53 @@ def _marked(part: str, key: str, prefix: str) -> str:
     return f"({new}.hasValue() && !{old}.hasValue() ? {refusal} : [])"
 
 
-def _refused_where(mode: str) -> Validation:
+def _refused_where(mode: str, group: KindGroup, is_accepted: str | None = None) -> Validation:
+    """Return the validation that refuses violations where the enforcement is `mode`.
+
+    `is_accepted` is a condition that answers most requests, so that `found` is not evaluated.
+    """
+    is_fine = ["variables.found.size() == 0"]
+    if is_accepted is not None:
+        is_fine.insert(0, f"({is_accepted})")
+    is_elsewhere = f"variables.enforcement != '{mode}'"
     # The cheaper question first: few Namespaces warn, and few objects are refused.
-    parts = (f"variables.enforcement != '{mode}'", "variables.found.size() == 0")
-    condition = " || ".join(parts if mode == WARN else reversed(parts))
-    message = f"{condition} ? '' : {term.joined('variables.violations')}"
-    return Validation(condition, message, "its preemption settings are not accepted")
+    parts = [is_elsewhere, *is_fine] if mode == WARN else [*is_fine, is_elsewhere]
+    if mode == WARN and not group.has_old:
+        parts[0] = f"({_enforcement(group)}) != '{mode}'"
+    condition = "\n|| ".join(parts)
+    message = f"{condition}\n? '' : {term.message('variables.found')}"
+    return Validation(condition, document.REFUSED, message)
 
 
-def _is_plan_readable(settings: PolicySettings) -> str:
-    plan = (field for field in fields.pod_fields(settings) if field.key in CHECKPOINT_KEYS)
-    readable = (
-        f"{term.entry(field.part, field.key)}"
-        f".optMap(t, {check.is_accepted(field.value, 't')}).orValue(true)"
-        for field in plan
+def _is_plan_readable(group: KindGroup, settings: PolicySettings) -> str:
+    return "\n&& ".join(
+        check.is_absent_or_accepted(field.value, group.new(field.part, field.key))
+        for field in fields.pod_fields(settings)
+        if field.key in CHECKPOINT_KEYS
     )
-    return "\n&& ".join(readable)
 
 
 def _advice(group: KindGroup) -> Iterator[Validation]:
     """Yield warnings for what is legal but harmful. `Warn` shows each by itself."""
-    strategy = f"{term.entry('annotations', keys.CHECKPOINT)}.orValue('')"
-    hint = f"{term.entry('annotations', keys.CHECKPOINT_HINT)}.hasValue()"
+    strategy = f"{group.new('annotations', keys.CHECKPOINT)}.orValue('')"
+    hint = f"{group.new('annotations', keys.CHECKPOINT_HINT)}.hasValue()"
     is_silent = f"variables.enforcement == '{OFF}' || !variables.isPlanReadable"
     hint_path = annotation_path(group.prefix, keys.CHECKPOINT_HINT)
     warning = f'{hint_path}: has no effect with checkpoint "none"'
-    yield Validation(f"{strategy} != 'none' || !{hint} || {is_silent}", term.text(warning), warning)
+    yield Validation(f"{strategy} != 'none' || !{hint} || {is_silent}", warning)
 
     never_saved = f"({strategy} == 'none' || {strategy} == '' && !{hint})"
     lowest, highest = preemption_class.NON_PREEMPTIBLE_WITHOUT_CHECKPOINT, preemption_class.HIGHEST
-    number = "variables.preemptionClass"
+    number, entry = "variables.preemptionClass", group.new(*_CLASS)
     # A label's class is at most lowered: most are too low for this, which is known without the
     # Namespace.
-    says_little = f"{_CLASS}.orValue('') in {term.texts(map(str, range(lowest)))}"
-    is_protected = (
-        f"!({says_little}) && {_is_known(_CLASS)} && {number} >= {lowest} && {number} < {highest}"
-    )
+    says_little = f"{entry}.orValue('') in {term.texts(map(str, range(lowest)))}"
+    is_protected = f"{_is_known(group, entry)} && {number} >= {lowest} && {number} < {highest}"
     path = label_path(group.prefix, keys.PREEMPTION_CLASS)
     before = term.text(f"{path}: class ")
     text = f"{before} + string({number}) + ' without a checkpoint is non-preemptible'"
-    message = f"{says_little} ? '' : {text}"
-    fallback = f"{path}: a class from {lowest} up without a checkpoint is non-preemptible"
-    yield Validation(f"!({never_saved} && {is_protected}) || {is_silent}", message, fallback)
+    yield Validation(
+        f"{says_little} || !({never_saved} && {is_protected}) || {is_silent}",
+        f"{path}: a class from {lowest} up without a checkpoint is non-preemptible",
+        f"{says_little} ? '' : {text}",
+    )

@@ -14,7 +14,7 @@ from reprieve_policy.kube.kinds import KINDS
 from reprieve_policy.verdict import ViolationKind, annotation_path
 
 from . import check, document, term
-from .document import Document, MatchCondition, Validation
+from .document import Document, Validation
 
 CONSTRAINTS = document.constraints([KINDS["PriorityClass"]])
 _MINIMUM, _SECONDS = toleration.annotation_keys(keys.TOLERATION_PREFIX)
@@ -28,44 +28,46 @@ _PAIRS = tuple(
 )
 _PARTS = {"annotations": "object.metadata.?annotations"}
 _OLD_PARTS = {"annotations": "oldObject.?metadata.?annotations"}
-VARIABLES = (
-    ("annotations", "object.metadata.?annotations.orValue({})"),
-    ("oldAnnotations", "oldObject.?metadata.?annotations.orValue({})"),
-)
 
 
 def render() -> list[Document]:
     """Return the policy that refuses and the one that warns."""
     keys_read = [(field.part, field.key) for field in fields.PRIORITY_CLASS_FIELDS]
     keys_read += [("annotations", old) for _, old, _ in _PAIRS]
-    conditions: tuple[MatchCondition, ...] = (
-        document.NOT_DELETED,
-        document.preemption_changed(keys_read, _PARTS, _OLD_PARTS),
-    )
-    found = (("found", "\n+ ".join(_violations())), ("violations", term.shown("variables.found")))
+    condition = document.preemption_changed(keys_read, _PARTS, _OLD_PARTS)
+    found = ("found", "\n+ ".join(_violations()))
     name = "reprieve-rules-priority-classes"
+    is_fine = "variables.found.size() == 0"
     refused = Validation(
-        "variables.found.size() == 0",
-        f"variables.found.size() == 0 ? '' : {term.joined('variables.violations')}",
-        "its preemption settings are not accepted",
+        is_fine, document.REFUSED, f"{is_fine} ? '' : {term.message('variables.found')}"
     )
-    denies = document.validating(
-        name, "Deny", CONSTRAINTS, conditions, (*VARIABLES, *found), [refused]
-    )
+    denies = document.validating(name, "Deny", CONSTRAINTS, condition, [found], [refused])
     return denies + document.validating(
-        f"{name}-warn", "Warn", CONSTRAINTS, conditions, VARIABLES, [*_advice()]
+        f"{name}-warn", "Warn", CONSTRAINTS, condition, [], [*_advice()]
     )
+
+
+def _new(key: str) -> str:
+    return term.entry(_PARTS["annotations"], key)
+
+
+def _old(key: str) -> str:
+    return term.entry(_OLD_PARTS["annotations"], key)
 
 
 def _violations() -> Iterator[str]:
     """Yield the expressions of lists of violations, in the order of the rules."""
     minimum, seconds, default_class = fields.PRIORITY_CLASS_FIELDS
-    yield check.violations(minimum, "", f"int(t) >= object.value ? [] : {_too_low(minimum)}")
-    yield check.violations(seconds, "")
+    yield _violation(minimum, f"int(t) >= object.value ? [] : {_too_low(minimum)}")
+    yield _violation(seconds)
     yield from starmap(
         _older, [(new, MetadataField("", "annotations", old, value)) for new, old, value in _PAIRS]
     )
-    yield check.violations(default_class, "")
+    yield _violation(default_class)
+
+
+def _violation(field: MetadataField, otherwise: str = "[]") -> str:
+    return check.violations(field, "", _new(field.key), _old(field.key), otherwise)
 
 
 def _too_low(minimum: MetadataField) -> str:
@@ -81,21 +83,17 @@ def _too_low(minimum: MetadataField) -> str:
 
 def _older(new: str, field: MetadataField) -> str:
     """Return the check of the older prefix: readable, and equal to the newer."""
-    newer, older = term.entry("annotations", new), term.entry("annotations", field.key)
-    was_newer, was_older = (
-        term.entry("oldAnnotations", new),
-        term.entry("oldAnnotations", field.key),
-    )
+    newer, older, was_newer, was_older = _new(new), _new(field.key), _old(new), _old(field.key)
     differs = f"{older}.hasValue() && {newer}.hasValue() && {older} != {newer}"
     differed = f"{older} == {was_older} && {was_newer}.hasValue() && {was_older} != {was_newer}"
     detail = f"differs from {new}; remove this one, schedulers read only the other"
     refusal = term.refusal(field.path(), ViolationKind.INVALID, f"{older}.value()", detail)
-    return f"({differs} ? ({differed} ? [] : {refusal}) : {check.violations(field, '')})"
+    return f"({differs} ? ({differed} ? [] : {refusal}) : {_violation(field)})"
 
 
 def _advice() -> Iterator[Validation]:
     """Yield warnings for what is legal but harmful. `Warn` shows each by itself."""
-    minimum, seconds = term.entry("annotations", _MINIMUM), term.entry("annotations", _SECONDS)
+    minimum, seconds = _new(_MINIMUM), _new(_SECONDS)
     is_number, is_time = (
         check.is_accepted(value, "t") for value in (toleration.MINIMUM, toleration.SECONDS)
     )
@@ -104,9 +102,7 @@ def _advice() -> Iterator[Validation]:
     is_readable = f"{seconds}.optMap(t, {is_time}).orValue(true)"
     protects = f"!({is_readable} && {minimum}.optMap(t, {is_number} && {is_least}).orValue(false))"
     warning = f"{annotation_path('', _MINIMUM)}: tolerates no preemptor"
-    yield Validation(protects, term.text(warning), warning)
+    yield Validation(protects, warning)
     for _, old, _ in _PAIRS:
         warning = f"{annotation_path('', old)}: unread; use *.x-k8s.io"
-        yield Validation(
-            f"!{term.entry('annotations', old)}.hasValue()", term.text(warning), warning
-        )
+        yield Validation(f"!{_new(old)}.hasValue()", warning)

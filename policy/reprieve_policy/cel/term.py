@@ -25,13 +25,8 @@ def texts(values: Iterable[str]) -> str:
 
 
 def entry(part: str, key: str) -> str:
-    """Return the entry of the variable `part` under `key`, as an optional."""
-    return f"variables.{part}[?{text(key)}]"
-
-
-def old(part: str) -> str:
-    """Return the variable with the old object's value of the variable `part`."""
-    return f"old{part.capitalize()}"
+    """Return the entry under `key`, as an optional; `part` is the expression of a map."""
+    return f"{part}[?{text(key)}]"
 
 
 def refusal(path: str, kind: ViolationKind, value: str | None, detail: str) -> str:
@@ -41,7 +36,7 @@ def refusal(path: str, kind: ViolationKind, value: str | None, detail: str) -> s
     return f"[[{text(f'{path}: {kind.text}: ')}, {value}, {text(f': {detail}')}]]"
 
 
-def shown(violations: str) -> str:
+def _shown(violations: str) -> str:
     """Return the expression of the violations' texts."""
     longest = MAX_VALUE_SHOWN
     shortened = f"v[1].size() > {longest} ? v[1].substring(0, {longest}) + '…' : v[1]"
@@ -54,7 +49,7 @@ def shown(violations: str) -> str:
     )
 
 
-def joined(shown_violations: str) -> str:
+def message(violations: str) -> str:
     """Return the expression of the message: one as a line, several in the API server's brackets."""
-    several = f"'[' + {shown_violations}.join(', ') + ']'"
-    return f"{shown_violations}.size() == 1 ? {shown_violations}[0] : {several}"
+    opened, closed = (f"({violations}.size() == 1 ? '' : '{bracket}')" for bracket in "[]")
+    return f"{opened} + {_shown(violations)}.join(', ') + {closed}"

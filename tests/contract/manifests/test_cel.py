@@ -1,5 +1,6 @@
 """The overlay `cel`: what it leaves to the webhooks, with the base's rules and the policies."""
 
+import re
 from typing import Any
 
 import pytest
@@ -56,7 +57,19 @@ def keys_of(patched: tuple[Any, Any]) -> tuple[set[str], set[str]]:
         for found in webhook["matchConditions"]
         for key in manifests.read_keys_in(found["expression"])
     }
-    return called, manifests.read_keys_in(condition["expression"])
+    return called, manifests.read_keys_in(left(patched))
+
+
+def left(patched: tuple[Any, Any]) -> str:
+    """Return the expression of what is left to the webhook, without the base's conditions.
+
+    The patch of a webhook that is asked about each new pod replaces them with one condition that
+    ends with them.
+    """
+    condition, webhook = patched
+    expression: str = condition["expression"]
+    base = "".join(f" && ({found['expression']})" for found in webhook["matchConditions"])
+    return expression.removesuffix(base)
 
 
 def test_the_overlay_renders_all_policies() -> None:
@@ -102,9 +115,30 @@ KEYS_LEFT_OUT: dict[str, list[frozenset[str]]] = {
 
 @pytest.mark.parametrize("name", KEYS_LEFT_OUT)
 def test_a_key_of_ours_that_is_read_nowhere_there_is_still_reviewed(name: str) -> None:
-    condition, _ = patches("validating")[f"{name}.reprieve.dev"]
-    assert f"'{keys.PREFIX}'" in condition["expression"]
-    assert manifests.keys_left_out(condition["expression"]) == KEYS_LEFT_OUT[name]
+    expression = left(patches("validating")[f"{name}.reprieve.dev"])
+    assert any(prefix in expression for prefix in (f"'{keys.PREFIX}'", "'^(reprieve[.]dev|"))
+    assert manifests.keys_left_out(expression) == KEYS_LEFT_OUT[name]
+
+
+def test_about_a_new_pod_one_condition_is_evaluated_that_includes_those_of_the_base() -> None:
+    patched = patches("validating")["pods.reprieve.dev"]
+    condition, webhook = patched
+    assert left(patched) != condition["expression"]
+    assert all(
+        found["expression"] in condition["expression"] for found in webhook["matchConditions"]
+    )
+
+
+def test_the_prefixes_of_a_pods_keys_are_those_of_the_base() -> None:
+    patched = patches("validating")["pods.reprieve.dev"]
+    _, webhook = patched
+    base = " ".join(found["expression"] for found in webhook["matchConditions"])
+    prefixes = set(re.findall(r"'([a-z0-9.-]+/)'", base))
+    (pattern,) = set(re.findall(r"key\.matches\('(.*?)'\)", left(patched)))
+    places = (*PODS.labels, *PODS.annotations, *(f"{prefix}x" for prefix in prefixes))
+    others = ("app", "example.com/reprieve.dev/", "xreprieve.dev/a", "scheduling.koordinator.sh/a")
+    for key in (*places, *others):
+        assert bool(re.search(pattern, key)) == key.startswith(tuple(prefixes)), key
 
 
 def test_every_other_webhook_is_unchanged() -> None:

@@ -38,7 +38,7 @@ def policy(document: Any, suffix: str, namespaces: Sequence[str], labels: Mappin
         return document
     spec["failurePolicy"] = "Fail"
     constraints = spec["matchConstraints"]
-    is_cluster_wide = "namespaceSelector" not in constraints
+    is_cluster_wide = constraints["resourceRules"][0]["resources"] == ["priorityclasses"]
     _narrow(constraints, namespaces, labels, is_cluster_wide=is_cluster_wide)
     return document
 
@@ -50,7 +50,8 @@ def _narrow(
         holder["objectSelector"] = {"matchLabels": dict(labels)}
         return
     narrowed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
-    selector = holder["namespaceSelector"]
+    # A policy's own selector is in its binding.
+    selector = holder.get("namespaceSelector", {})
     holder["namespaceSelector"] = {
         **selector,
         "matchExpressions": [*selector.get("matchExpressions", []), narrowed],

@@ -63,6 +63,26 @@ def test_a_ratio_is_of_whole_creations_in_the_same_round() -> None:
     assert added.ratio(turns, "a", "b", 1, 0.5) == pytest.approx(1.1)
 
 
+def test_processor_time_is_compared_by_what_is_added_in_all_rounds() -> None:
+    turns = [
+        *(a_turn(NOTHING, 1, 2.0), a_turn("a", 1, 5.0), a_turn("b", 1, 4.0)),
+        *(a_turn("b", 2, 11.0), a_turn(NOTHING, 2, 10.0), a_turn("a", 2, 13.0)),
+        a_turn("a", 1, 9.0, clients=16),
+    ]
+
+    assert added.cpu_ratio(turns, "a", "b", NOTHING, 1) == pytest.approx(6.0 / 3.0)
+
+
+def test_copies_of_a_policy_are_bound_to_themselves() -> None:
+    copies = policies.copied(policies.by_hand(), 3)
+
+    names = [f"by-hand.bench.reprieve.dev-{number}" for number in range(3)]
+    assert [item["metadata"]["name"] for item in copies] == [
+        name for name in names for _ in ("policy", "binding")
+    ]
+    assert [item["spec"]["policyName"] for item in copies[1::2]] == names
+
+
 def test_webhook_calls_that_failed_open_are_reported() -> None:
     turns = [
         a_turn("a", 1, 2.0, failed_open=2),

@@ -1,5 +1,6 @@
 """The policies as documents. What they decide is held against the rules in `tests/differential`."""
 
+import re
 from typing import Any
 
 import pytest
@@ -18,8 +19,22 @@ BINDINGS = {
     for item in DOCUMENTS
     if item["kind"].endswith("Binding")
 }
+POLICIES = [item for item in DOCUMENTS if not item["kind"].endswith("Binding")]
 VALIDATING = [item for item in DOCUMENTS if item["kind"] == "ValidatingAdmissionPolicy"]
-EACH = [pytest.param(item, id=item["metadata"]["name"]) for item in VALIDATING]
+
+
+def name_of(document: Any) -> str:
+    name: str = document["metadata"]["name"]
+    return name
+
+
+EACH = [pytest.param(item, id=name_of(item)) for item in VALIDATING]
+CREATED = [
+    found
+    for found in EACH
+    if found.id in ("reprieve-rules-pods", "reprieve-rules-pods-warn", "reprieve-rules-pod-classes")
+]
+UPDATED = [found for found in EACH if found not in CREATED]
 MAX_MESSAGE = 5 * 1024
 """Bytes; a longer one is replaced by the fallback."""
 
@@ -42,29 +57,98 @@ def test_each_policy_has_one_answer_for_all_violations(policy: Any) -> None:
     assert action == "Warn" or len(policy["spec"]["validations"]) == 1
 
 
-@pytest.mark.parametrize("policy", EACH)
-def test_policies_ignore_failures_and_terminating_objects(policy: Any) -> None:
-    assert policy["spec"]["failurePolicy"] == "Ignore"
-    assert (
-        policy["spec"]["matchConditions"][0]["expression"]
-        == "!has(object.metadata.deletionTimestamp)"
-    )
+def test_policies_ignore_failures() -> None:
+    assert {item["spec"]["failurePolicy"] for item in POLICIES} == {"Ignore"}
 
 
-@pytest.mark.parametrize("policy", EACH)
+@pytest.mark.parametrize("policy", UPDATED)
 def test_an_update_without_changed_preemption_keys_evaluates_one_condition_only(
     policy: Any,
 ) -> None:
-    conditions = {
-        condition["name"]: condition["expression"]
-        for condition in policy["spec"]["matchConditions"]
-    }
-    condition = conditions["says-something-new-about-preemption"]
+    (condition,) = policy["spec"]["matchConditions"]
     table = fields.pod_fields(PolicySettings())
     expected = (
         fields.PRIORITY_CLASS_FIELDS if "priority-classes" in policy["metadata"]["name"] else table
     )
-    assert all(f"'{field.key}'" in condition for field in expected)
+    assert all(f"'{field.key}'" in condition["expression"] for field in expected)
+    assert condition["expression"].startswith("!has(object.metadata.deletionTimestamp)\n&& ")
+
+
+@pytest.mark.parametrize("policy", CREATED)
+def test_a_created_pod_has_no_old_object(policy: Any) -> None:
+    assert "oldObject" not in str(policy["spec"])
+
+
+def test_a_created_pod_without_violations_is_known_before_all_are_looked_for() -> None:
+    by_name = {name_of(policy): policy["spec"] for policy in VALIDATING}
+    (condition,) = by_name["reprieve-rules-pods"]["matchConditions"]
+    class_field, *others = fields.pod_fields(PolicySettings())
+    assert all(f"'{field.key}'" in condition["expression"] for field in others)
+    for name, read_first in {
+        "reprieve-rules-pod-classes": [class_field],
+        "reprieve-rules-pods-warn": [class_field, *others],
+    }.items():
+        assert "matchConditions" not in by_name[name]
+        first = by_name[name]["validations"][0]
+        for expression in (first["expression"], first["messageExpression"]):
+            before = expression.partition("variables.found")[0]
+            assert all(f"'{field.key}'" in before for field in read_first)
+
+
+def test_pods_are_checked_in_every_operation() -> None:
+    operations = {
+        policy["metadata"]["name"]: (rule["operations"], rule["resources"])
+        for policy in VALIDATING
+        for rule in policy["spec"]["matchConstraints"]["resourceRules"]
+        if "pods" in rule["resources"]
+    }
+    created = (["CREATE"], ["pods"])
+    updated = (["UPDATE"], ["pods", "pods/status", "pods/resize"])
+    assert operations == {
+        "reprieve-rules-pods": created,
+        "reprieve-rules-pod-classes": created,
+        "reprieve-rules-pods-warn": created,
+        "reprieve-rules-pod-updates": updated,
+        "reprieve-rules-pod-updates-warn": updated,
+    }
+
+
+@pytest.mark.parametrize("policy", [pytest.param(item, id=name_of(item)) for item in POLICIES])
+def test_what_the_api_server_would_do_for_every_request_is_left_out(policy: Any) -> None:
+    spec = policy["spec"]
+    assert "namespaceSelector" not in spec["matchConstraints"]
+    is_cluster_wide = "priority-classes" in name_of(policy)
+    assert ("matchResources" in BINDINGS[name_of(policy)]) != is_cluster_wide
+    assert len(spec.get("matchConditions", [])) <= 1
+    for variable in spec.get("variables", []):
+        name, *others = variable["name"], str(spec["variables"])
+        rest = str({key: value for key, value in spec.items() if key != "variables"})
+        assert any(re.search(rf"variables\.{name}\b", text) for text in (rest, *others)), name
+    for validation in spec.get("validations", []):
+        assert not re.fullmatch(r"'[^']*'", validation.get("messageExpression", ""))
+
+
+def test_namespaces_that_are_always_exempt_have_no_policies() -> None:
+    for name, binding in BINDINGS.items():
+        if "priority-classes" in name:
+            continue
+        selector = binding["matchResources"]["namespaceSelector"]["matchExpressions"]
+        assert selector == [
+            {
+                "key": "kubernetes.io/metadata.name",
+                "operator": "NotIn",
+                "values": ["kube-system", "reprieve-system"],
+            },
+            {"key": keys.ENFORCEMENT, "operator": "NotIn", "values": ["off"]},
+        ]
+
+
+def test_a_pod_with_a_class_is_left_alone_by_its_labels_unless_an_admin_set_defaults() -> None:
+    constraints = named("reprieve-defaults-pods")["spec"]["matchConstraints"]
+    (expression,) = constraints["objectSelector"]["matchExpressions"]
+    assert expression == {"key": keys.PREEMPTION_CLASS, "operator": "DoesNotExist"}
+    with_defaults = named("reprieve-defaults-pods", PolicySettings(default_can_preempt=False))
+    assert "objectSelector" not in with_defaults["spec"]["matchConstraints"]
 
 
 def test_every_kind_that_makes_pods_is_matched() -> None:
