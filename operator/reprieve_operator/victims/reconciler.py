@@ -130,7 +130,9 @@ class VictimReconciler:
         if self._notice.needs_final_poll(pod, state, seen):
             return self._notice.poll(pod, state)
         decision = await self._decide(pod, state, seen)
-        if self._notice.is_postponed(decision, answer):
+        if begins and (seconds := self._notice.unwritten_wait(decision)):
+            return seconds
+        if self._notice.is_postponed(pod, decision, answer):
             return self._notice.poll(pod, state)
         self.progress.on_answer(state, answer)
         if decision.transitions or is_leaving:

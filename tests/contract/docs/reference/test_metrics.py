@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
-from reprieve_operator.cluster import event_recorder
+from reprieve_operator.cluster import event_queue, event_recorder
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, PreemptionCause, ProtectionReason
 from reprieve_policy.preemption.cost import WEIGHTS
@@ -129,8 +129,8 @@ def test_the_bounds_of_events_are_documented() -> None:
     page = " ".join(METRICS.split())
     assert f"At most {event_recorder._EVENTS_PER_SECOND} are written in a second" in page
     queues = (
-        f"where {event_recorder._QUEUE_SIZE:,} wait "
-        f"({event_recorder._QUEUE_SIZE_FOR_NORMAL:,} for those of type `Normal`)"
+        f"where {event_queue.QUEUE_SIZE:,} wait "
+        f"({event_queue.QUEUE_SIZE_FOR_NORMAL:,} for those of type `Normal`)"
     )
     assert queues in page
 

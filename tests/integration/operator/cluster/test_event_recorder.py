@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster import event_recorder
+from reprieve_operator.cluster import event_queue, event_recorder
 from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.metrics import OperatorMetrics
@@ -25,7 +25,7 @@ class Written:
     at: list[float] = field(default_factory=list)
     """The times of the writes, by the clock of the event loop."""
 
-    async def post(self, _: str, document: Any, decode_as: type[Any]) -> Any:
+    async def post(self, _: str, document: Any, decode_as: type[Any], **__: str) -> Any:
         self.documents.append(document)
         self.at.append(asyncio.get_running_loop().time())
         return decode_as()
@@ -56,8 +56,8 @@ def a_recorder(
 async def test_dropped_events_are_summarised_and_warnings_are_dropped_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(event_recorder, "_QUEUE_SIZE", 3)
-    monkeypatch.setattr(event_recorder, "_QUEUE_SIZE_FOR_NORMAL", 2)
+    monkeypatch.setattr(event_queue, "QUEUE_SIZE", 3)
+    monkeypatch.setattr(event_queue, "QUEUE_SIZE_FOR_NORMAL", 2)
     written = Written()
     told, metrics = a_recorder(written)
     for number in range(4):
@@ -87,7 +87,7 @@ async def test_dropped_events_are_summarised_and_warnings_are_dropped_last(
 async def test_each_event_is_told_to_a_listener_also_one_that_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(event_recorder, "_QUEUE_SIZE_FOR_NORMAL", 1)
+    monkeypatch.setattr(event_queue, "QUEUE_SIZE_FOR_NORMAL", 1)
     recorder, _ = a_recorder(Written())
     told: list[tuple[str, str]] = []
     recorder.on_event = lambda regarding, reason, _: told.append((regarding.name, reason))
