@@ -297,6 +297,12 @@ def _other_states(pod: VictimPod) -> list[ContainerState | None]:
     return [container.state for container in others]
 
 
+def is_about_to_go(pod: VictimPod) -> bool:
+    """True if the pod is deleted, its containers have ended and no finalizer holds its object."""
+    is_deleted, is_held = pod.metadata.deletionTimestamp is not None, bool(pod.metadata.finalizers)
+    return is_deleted and not is_held and have_containers_ended(pod)
+
+
 def containers_ended_at(pod: VictimPod) -> datetime | None:
     """Return when the last container ended; `None` if the pod does not say so."""
     main = [status.state for status in pod.status.containerStatuses or ()]

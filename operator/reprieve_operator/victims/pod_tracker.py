@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from reprieve_operator.clock import Clock
+from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.call_limiter import CallPriority
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
@@ -47,7 +48,7 @@ class PodTracker:
         self._reread_seconds = reread_seconds
         self._on_change = on_change
         self._changed = asyncio.Event()
-        self._must_reread = False
+        self._must_reread = self._is_gone = False
         self._read_at = clock.monotonic()
 
     @property
@@ -62,7 +63,7 @@ class PodTracker:
         known = -1 if self.pod is None else self.pod.metadata.version
         version = pod.metadata.version
         if version >= known:
-            self.pod = pod
+            self.pod, self._is_gone = pod, False
             self._read_at = self._clock.monotonic()
             self._on_change(pod, self.wake)
         if version > known or not version:
@@ -80,6 +81,14 @@ class PodTracker:
         """Have the pod read at once: it left the watch, or an event may have been missed."""
         self.invalidate()
         self.wake()
+
+    def on_left_watch(self) -> None:
+        """Note that the watch no longer shows the pod: it is gone, or our label is.
+
+        Of a pod that nothing held any more, only its end is left. Any other is read.
+        """
+        self._is_gone = self.pod is not None and pod_state.is_about_to_go(self.pod)
+        self.request_reread()
 
     def discard_changes(self) -> None:
         """Forget what has changed so far: only later changes end the wait."""
@@ -99,6 +108,9 @@ class PodTracker:
         if not (self._is_read_needed or is_due):
             return False
         self._read_at = self._clock.monotonic()
+        if self._is_gone:
+            self.pod = None
+            return True
         try:
             pod = await self._writes.read_pod(
                 self.ref.namespace, self.ref.name, self.ref.uid, priority

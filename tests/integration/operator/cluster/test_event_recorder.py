@@ -143,3 +143,43 @@ async def test_an_event_waits_for_calls_about_victims_for_a_limited_time(
     running.cancel()
 
     assert written.told == [("CheckpointRequested", "asked")]
+
+
+async def test_in_a_burst_one_event_quotes_the_steps_before_and_a_series_counts_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_queue, "HOLD_SECONDS", 0.2)
+    monkeypatch.setattr(event_recorder, "_EVENTS_PER_SECOND", 10_000)
+    written = Written()
+    recorder, metrics = a_recorder(written)
+    for number in range(13):
+        recorder.event(pod(str(number)), "CheckpointRequested", f"asked {number}")
+    assert recorder.is_burst("team")
+    for number in range(10, 13):
+        recorder.event(pod(str(number)), "CheckpointSaved", f"saved {number}")
+    running = asyncio.create_task(recorder.run())
+    await written.until(14)
+    running.cancel()
+
+    *_, of_pod, series = sorted(
+        written.documents,
+        key=lambda document: (document["regarding"]["kind"] != "Pod", document["note"]),
+    )
+    assert of_pod["reason"] == "CheckpointSaved"
+    assert of_pod["note"] == "saved 12 (before that: CheckpointRequested: asked 12)"
+    assert "series" not in of_pod
+    assert series["reason"] == "CheckpointRequested"
+    assert series["regarding"]["kind"] == "Namespace"
+    assert series["note"] == "(combined from similar events): pod 12: asked 12"
+    assert series["series"]["count"] == 3
+    assert series["eventTime"] <= series["series"]["lastObservedTime"]
+    assert metrics.registry.get_sample_value("reprieve_events_dropped_total") == 0
+
+
+async def test_a_waiting_event_is_written_when_the_term_ends() -> None:
+    written = Written()
+    recorder, _ = a_recorder(written)
+    for number in range(12):
+        recorder.event(pod(str(number)), "CheckpointRequested", f"asked {number}")
+    await recorder.drain(DEADLINE_SECONDS)
+    assert len(written.documents) == 12
