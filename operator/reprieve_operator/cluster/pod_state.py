@@ -372,6 +372,18 @@ def is_replaced(pod: VictimPod, state: Eviction, plan: CheckpointPlan) -> bool:
     )
 
 
+def without_other_conditions(pod: VictimPod) -> VictimPod:
+    """Return the pod with no condition but `DisruptionTarget`.
+
+    Of ten thousand victims, the others would take 8 MB.
+    """
+    all_of_pod = pod.status.conditions or ()
+    kept = tuple(condition for condition in all_of_pod if condition.type == DISRUPTION_TARGET)
+    if len(kept) == len(all_of_pod):
+        return pod
+    return replace(pod, status=replace(pod.status, conditions=kept))
+
+
 def has_disruption_target(pod: VictimPod) -> bool:
     """True if the condition that announces a disruption is set, by us or by a scheduler."""
     return is_true(pod.status.conditions, DISRUPTION_TARGET)

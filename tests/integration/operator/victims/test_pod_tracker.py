@@ -128,3 +128,12 @@ async def test_a_pod_that_leaves_the_watch_is_read_unless_only_its_end_was_left(
     assert await is_woken(tracker)
     assert await tracker.refresh(CallPriority.RECORD)
     assert (tracker.pod, api_server.reads) == (None, reads)
+
+
+def test_of_the_conditions_only_the_disruption_is_kept() -> None:
+    names = ("Initialized", "Ready", "DisruptionTarget", "PodScheduled")
+    conditions = [{"type": name, "status": "True"} for name in names]
+    tracker = OnePodApiServer().tracker()
+    tracker.on_pod_update(msgspec.convert({"status": {"conditions": conditions}}, VictimPod))
+    assert tracker.pod is not None
+    assert [condition.type for condition in tracker.pod.status.conditions or ()] == [names[2]]
