@@ -39,7 +39,7 @@ TOLERANT = {
 KINDS = ("tolerant", "low", "middle", "low", "low", "middle", "tolerant", "low", "middle", "low")
 PROPOSED = 3
 OK = 200
-SYNC_SECONDS = 300.0
+SYNC_SECONDS = 900.0
 PROBE_SECONDS = 0.005
 WAITING = "status.nominatedNodeName!=,spec.nodeName="
 """Selects the pods that the guard watches; none has this label."""
@@ -195,7 +195,7 @@ def _measure(options: argparse.Namespace, folder: Path, trust: ssl.SSLContext) -
     with stub_api.serve(cluster) as url:
         command = contenders.reprieve(contenders.write_kubeconfig(url, folder), folder, *flags)
         with servers.running(command, None, folder / "log", trust) as server:
-            _wait_synced(server, trust, bodies["uids"])
+            wait_synced(server, trust, bodies["uids"])
             count, cpu = len(cluster["/api/v1/pods"]), server.cpu_seconds()
             print(
                 f"{options.nodes:,} nodes, {count:,} pods: ready after {cpu:.1f} CPU s, "
@@ -242,7 +242,8 @@ def _uid(number: int) -> bytes:
     return uid.encode()
 
 
-def _wait_synced(server: Server, trust: ssl.SSLContext, body: bytes) -> None:
+def wait_synced(server: Server, trust: ssl.SSLContext, body: bytes) -> None:
+    """Wait until a call is answered: everything is listed then."""
     deadline = time.monotonic() + SYNC_SECONDS
     while _post(server, trust, body)[0] != OK:
         if time.monotonic() > deadline:
