@@ -298,9 +298,12 @@ def _other_states(pod: VictimPod) -> list[ContainerState | None]:
 
 
 def is_about_to_go(pod: VictimPod) -> bool:
-    """True if the pod is deleted, its containers have ended and no finalizer holds its object."""
-    is_deleted, is_held = pod.metadata.deletionTimestamp is not None, bool(pod.metadata.finalizers)
-    return is_deleted and not is_held and have_containers_ended(pod)
+    """True if the pod is deleted, its containers have ended and no finalizer of others holds it.
+
+    Ours is removed then, and the watch may show the end of the object before the answer to that.
+    """
+    is_deleted = pod.metadata.deletionTimestamp is not None
+    return is_deleted and have_containers_ended(pod) and not other_finalizers(pod)
 
 
 def containers_ended_at(pod: VictimPod) -> datetime | None:

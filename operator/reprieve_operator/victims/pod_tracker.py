@@ -63,7 +63,9 @@ class PodTracker:
         known = -1 if self.pod is None else self.pod.metadata.version
         version = pod.metadata.version
         if version >= known:
-            self.pod, self._is_gone = pod_state.without_other_conditions(pod), False
+            self.pod = pod_state.without_other_conditions(pod)
+            # The answer to the removal of our finalizer may come after the watch showed the end.
+            self._is_gone &= pod_state.is_about_to_go(pod)
             self._read_at = self._clock.monotonic()
             self._on_change(pod, self.wake)
         if version > known or not version:

@@ -12,6 +12,7 @@ from reprieve_operator.cluster.call_limiter import CallPriority
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.victims.pod_tracker import PodTracker, VictimRef
+from reprieve_policy import keys
 from reprieve_runtime.client.api import ApiError
 
 RESYNC_SECONDS = 30.0
@@ -111,7 +112,14 @@ async def test_a_pod_that_is_gone_is_known_as_gone() -> None:
 DELETED = {"deletionTimestamp": "2026-11-26T12:00:00Z"}
 LEAVING = {
     "nothing held it any more: it is gone": (a_pod("7", phase="Succeeded", **DELETED), 0),
-    "a finalizer held it": (a_pod("7", phase="Succeeded", finalizers=["a/b"], **DELETED), 1),
+    "our own finalizer held it, and is being removed": (
+        a_pod("7", phase="Succeeded", finalizers=[keys.CLEANUP_FINALIZER], **DELETED),
+        0,
+    ),
+    "a finalizer of others held it": (
+        a_pod("7", phase="Succeeded", finalizers=["a/b"], **DELETED),
+        1,
+    ),
     "its containers run": (a_pod("7", **DELETED), 1),
     "it has completed and is not deleted: its label is gone": (a_pod("7", phase="Succeeded"), 1),
 }
