@@ -245,10 +245,18 @@ def _uid(number: int) -> bytes:
 def wait_synced(server: Server, trust: ssl.SSLContext, body: bytes) -> None:
     """Wait until a call is answered: everything is listed then."""
     deadline = time.monotonic() + SYNC_SECONDS
-    while _post(server, trust, body)[0] != OK:
+    while not _is_answered(server, trust, body):
         if time.monotonic() > deadline:
             raise ClusterError(f"no answer within {SYNC_SECONDS:.0f} s")
         time.sleep(0.2)
+
+
+def _is_answered(server: Server, trust: ssl.SSLContext, body: bytes) -> bool:
+    try:
+        return _post(server, trust, body)[0] == OK
+    except OSError:
+        # A program that lists 150,000 pods on a busy machine gives up clients that wait.
+        return False
 
 
 def _post(server: Server, trust: ssl.SSLContext, body: bytes) -> tuple[int, bytes]:
