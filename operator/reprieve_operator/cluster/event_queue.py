@@ -26,6 +26,9 @@ counted, by Namespace and reason."""
 HOLD_SECONDS = 10.0
 """How long an Event waits in a burst: a short save begins and ends within one Event."""
 
+_MAX_QUOTED = 8
+"""Steps that one Event quotes; more would not fit into its note."""
+
 
 class _HeldEvent(NamedTuple):
     due: float
@@ -53,7 +56,7 @@ class EventQueue:
             self._add_ready(event)
         elif event.regarding.kind == "Pod":
             self._add_of_pod(event, now)
-        elif self._bursts.note((event.regarding.uid, event.reason), event.note):
+        elif self._bursts.note(_key(event.regarding, event), event.note):
             self._count(event, event.regarding, event.note, now)
         else:
             self._add_ready(event)
@@ -82,7 +85,7 @@ class EventQueue:
         before = self._held.get(uid)
         if before is not None:
             earlier = (before.event.reason, before.event.note), *before.event.earlier
-            event = replace(event, earlier=earlier)
+            event = replace(event, earlier=earlier[:_MAX_QUOTED])
             self._count_superseded(before.event, now)
         if not (is_burst and event.is_normal):
             self._held.pop(uid, None)
@@ -99,7 +102,7 @@ class EventQueue:
 
     def _count(self, event: QueuedEvent, about: ObjectReference, note: str, now: float) -> None:
         """Add an Event to those like it about an object; the last one's note stands for all."""
-        key = about.uid, event.namespace, event.reason
+        key = _key(about, event)
         before = self._held.get(key)
         if before is None:
             if self._has_room(event):
@@ -126,3 +129,8 @@ class EventQueue:
             self._dropped[event.namespace, event.reason] += 1
             self._on_drop()
         return has_room
+
+
+def _key(about: ObjectReference, event: QueuedEvent) -> tuple[str, str, str, str]:
+    """Return what Events have in common that are alike; a Namespace's reference has no uid."""
+    return about.kind, event.namespace, about.uid or about.name, event.reason

@@ -20,7 +20,7 @@ from .checkpoint_session import CheckpointSession
 from .cleaner_report import CleanerReport
 
 _MAX_POSTPONE_SECONDS = 15.0
-_MAX_UNWRITTEN_SECONDS = 10.0
+_MAX_UNWRITTEN_SECONDS = 5.0
 """How long a victim waits for its call before that is written. Where workloads answer, the call
 comes sooner: without this, each victim of a large burst would cost one write more."""
 

@@ -289,10 +289,13 @@ async def test_a_victim_that_waits_shortly_for_its_call_costs_no_write_for_that(
     cluster = await session(workload, client=client)
     await asyncio.sleep(5 * POLL)
     assert cluster.states == []
+    waited_until = Clock().now()
     others.release()
     await until(lambda: cluster.end)
     assert [state.phase for state in cluster.states].count(Phase.HINTED) == 1
-    assert cluster.states[0].hinted_at is not None
+    hinted = cluster.states[0]
+    assert hinted.hinted_at is not None
+    assert hinted.requested_at < waited_until < hinted.hinted_at, "the ceiling counts the wait"
 
 
 async def test_a_victim_that_stays_gives_up_its_place_in_the_queue(

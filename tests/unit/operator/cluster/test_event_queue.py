@@ -160,6 +160,12 @@ def test_another_namespace_has_no_burst(queued: Queued) -> None:
     assert [event.reason for event in queued.due()] == ["CheckpointSaved"]
 
 
+def test_what_is_said_of_one_namespace_is_not_counted_with_another(queued: Queued) -> None:
+    for number in range(2 * bursts.MANY):
+        queued.add(ObjectReference.for_namespace(f"team-{number % 2}"), LIFE[0], f"{number}")
+    assert len(queued.due()) == 2 * bursts.MANY
+
+
 def test_an_event_that_only_replaces_one_that_waits_needs_no_room(
     queued: Queued, monkeypatch: pytest.MonkeyPatch
 ) -> None:
