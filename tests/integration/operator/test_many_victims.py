@@ -15,7 +15,7 @@ from reprieve_operator.cluster import bursts, event_queue, event_recorder
 from reprieve_operator.settings import OperatorSettings
 from reprieve_policy import keys
 from reprieve_testing.operator_parts import leading
-from reprieve_testing.servers.busy_api import BusyApi, Document, busy_api
+from reprieve_testing.servers.busy_api import BusyApi, Document, serving
 from reprieve_testing.servers.stub_api import DEADLINE_SECONDS, until
 
 PODS = "/api/v1/namespaces/team/pods"
@@ -86,7 +86,7 @@ async def test_each_of_many_victims_costs_few_calls_and_no_event_is_lost(
     await web.TCPSite(workloads, "127.0.0.1", 0).start()
     hint = f"http://:{workloads.addresses[0][1]}/checkpoint"
     async with (
-        busy_api(tmp_path, make=KubeletApi) as (stub, api, lease_api),
+        serving(KubeletApi(), tmp_path) as (stub, api, lease_api),
         leading(api, lease_api, SETTINGS) as leading_replica,
     ):
         for number in range(VICTIMS):

@@ -158,14 +158,15 @@ B = TypeVar("B", bound=BusyApi)
 
 
 @asynccontextmanager
-async def busy_api(
-    directory: Path,
-    *,
-    make: Callable[..., B] = BusyApi,  # type: ignore[assignment]
-    **settings: Any,
-) -> AsyncIterator[tuple[B, Api, Api]]:
+async def busy_api(directory: Path, **settings: Any) -> AsyncIterator[tuple[BusyApi, Api, Api]]:
+    """Serve a stub with these settings, as `serving` does."""
+    async with serving(BusyApi(**settings), directory) as served:
+        yield served
+
+
+@asynccontextmanager
+async def serving(stub: B, directory: Path) -> AsyncIterator[tuple[B, Api, Api]]:
     """Serve a stub; yield it with two connections to it, as the operator has them."""
-    stub = make(**settings)
     runner = web.ServerRunner(web.Server(stub.handle), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
