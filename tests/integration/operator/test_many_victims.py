@@ -13,6 +13,7 @@ from aiohttp import web
 from reprieve_operator import leader
 from reprieve_operator.cluster import bursts, event_queue, event_recorder
 from reprieve_operator.settings import OperatorSettings
+from reprieve_operator.victims import notice
 from reprieve_policy import keys
 from reprieve_testing.operator_parts import leading
 from reprieve_testing.servers.busy_api import BusyApi, Document, serving
@@ -78,8 +79,11 @@ async def answer(request: web.BaseRequest) -> web.StreamResponse:
 async def test_each_of_many_victims_costs_few_calls_and_no_event_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # All Events of the burst wait until the term ends, however slow this machine is.
+    # However slow this machine is: one burst, and all of its Events wait until the term ends.
+    monkeypatch.setattr(bursts, "WINDOW_SECONDS", 1000.0)
     monkeypatch.setattr(event_queue, "HOLD_SECONDS", 1000.0)
+    monkeypatch.setattr(notice, "_MAX_UNWRITTEN_SECONDS", 1000.0)
+    monkeypatch.setattr(notice, "_MAX_POSTPONE_SECONDS", 1000.0)
     monkeypatch.setattr(leader, "_DRAIN_SECONDS", DEADLINE_SECONDS)
     workloads = web.ServerRunner(web.Server(answer), shutdown_timeout=0.1)
     await workloads.setup()
