@@ -71,7 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--sizes", default=",".join(SIZES), help="NODES:PODS,… (default: %(default)s)"
     )
     sizes = [size.split(":") for size in parser.parse_args(arguments).sizes.split(",")]
-    rows = [("nodes", "pods", "guard MiB", "guard and extender MiB", "CPU s until listed")]
+    rows: list[tuple[str, ...]] = [
+        ("nodes", "pods", "guard MiB", "guard and extender MiB", "CPU s until listed")
+    ]
     for nodes, pods in sizes:
         rows.append(tuple(_measure(int(nodes), int(pods))))
         print(" ".join(rows[-1]), file=sys.stderr, flush=True)
