@@ -96,7 +96,9 @@ def _memory(cluster: stub_api.Collections, flags: Sequence[str]) -> tuple[float,
         trust = contenders.write_certificates(folder)
         with stub_api.serve(cluster) as url:
             command = contenders.reprieve(contenders.write_kubeconfig(url, folder), folder, *flags)
-            with servers.running(command, None, folder / "log", trust) as server:
+            with servers.running(
+                command, None, folder / "log", trust, ready_seconds=extender.SYNC_SECONDS
+            ) as server:
                 if flags:
                     extender.wait_synced(server, trust, _call(cluster))
                 return server.rss_mib(), server.cpu_seconds()
