@@ -39,7 +39,7 @@ TOLERANT = {
 KINDS = ("tolerant", "low", "middle", "low", "low", "middle", "tolerant", "low", "middle", "low")
 PROPOSED = 3
 OK = 200
-SYNC_SECONDS = 300.0
+SYNC_SECONDS = 900.0
 PROBE_SECONDS = 0.005
 WAITING = "status.nominatedNodeName!=,spec.nodeName="
 """Selects the pods that the guard watches; none has this label."""
@@ -200,7 +200,7 @@ def _measure(options: argparse.Namespace, folder: Path, trust: ssl.SSLContext) -
     with stub_api.serve(cluster) as url:
         command = contenders.reprieve(contenders.write_kubeconfig(url, folder), folder, *flags)
         with servers.running(command, None, folder / "log", trust) as server:
-            _wait_synced(server, trust, bodies["uids"])
+            wait_synced(server, trust, bodies["uids"])
             count, cpu = len(cluster["/api/v1/pods"]), server.cpu_seconds()
             print(
                 f"{options.nodes:,} nodes, {count:,} pods: ready after {cpu:.1f} CPU s, "
@@ -260,12 +260,21 @@ def _uid(number: int) -> bytes:
     return uid.encode()
 
 
-def _wait_synced(server: Server, trust: ssl.SSLContext, body: bytes) -> None:
+def wait_synced(server: Server, trust: ssl.SSLContext, body: bytes) -> None:
+    """Wait until a call is answered: everything is listed then."""
     deadline = time.monotonic() + SYNC_SECONDS
-    while _post(server, trust, body)[0] != OK:
+    while not _is_answered(server, trust, body):
         if time.monotonic() > deadline:
             raise ClusterError(f"no answer within {SYNC_SECONDS:.0f} s")
         time.sleep(0.2)
+
+
+def _is_answered(server: Server, trust: ssl.SSLContext, body: bytes) -> bool:
+    try:
+        return _post(server, trust, body)[0] == OK
+    except OSError:
+        # A program that lists 150,000 pods on a busy machine gives up clients that wait.
+        return False
 
 
 def _post(server: Server, trust: ssl.SSLContext, body: bytes) -> tuple[int, bytes]:

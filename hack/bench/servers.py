@@ -99,7 +99,12 @@ def pinned_to(core: int) -> Iterator[None]:
 
 @contextmanager
 def running(
-    command: Command, core: int | None, log: Path, trust: ssl.SSLContext
+    command: Command,
+    core: int | None,
+    log: Path,
+    trust: ssl.SSLContext,
+    *,
+    ready_seconds: float = READY_SECONDS,
 ) -> Iterator[Server]:
     """Start a server on `core`, or on any core, wait until it is ready, and end it after the block.
 
@@ -113,16 +118,20 @@ def running(
             command.words, stdout=output, stderr=subprocess.STDOUT, env=environment
         )
     try:
-        _wait_ready(command, process, log, trust)
+        _wait_ready(command, process, log, trust, ready_seconds)
         yield Server(command.name, command.port, process.pid, command.address)
     finally:
         _stop(process)
 
 
 def _wait_ready(
-    command: Command, process: subprocess.Popen[bytes], log: Path, trust: ssl.SSLContext
+    command: Command,
+    process: subprocess.Popen[bytes],
+    log: Path,
+    trust: ssl.SSLContext,
+    seconds: float,
 ) -> None:
-    deadline = time.monotonic() + READY_SECONDS
+    deadline = time.monotonic() + seconds
     while not _is_ready(command, trust):
         if process.poll() is not None or time.monotonic() > deadline:
             said = "\n".join(log.read_text(errors="replace").splitlines()[-15:])

@@ -1,5 +1,8 @@
 """Parts of the operator for tests without an API server."""
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -8,7 +11,9 @@ from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import NotLeading
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
+from reprieve_operator.leader import Leader
 from reprieve_operator.metrics import OperatorMetrics
+from reprieve_operator.settings import OperatorSettings
 from reprieve_operator.victims.build import build_registry
 from reprieve_operator.victims.hold import Hold
 from reprieve_operator.victims.preemptors import Preemptors
@@ -17,6 +22,7 @@ from reprieve_operator.victims.reporter import Reporter
 from reprieve_operator.victims.victim_sets import VictimSets
 from reprieve_policy.checkpointing.contract import CheckpointRequest
 from reprieve_runtime.client.api import Api
+from reprieve_testing.servers.stub_api import until
 
 REQUEST = CheckpointRequest(
     eviction_id="u-1",
@@ -59,3 +65,20 @@ def a_registry(
     }
     given: dict[str, Any] = {**absent, **usual, **parts}
     return build_registry(policy=policy, namespaces=namespaces, recorder=recorder, **given)
+
+
+@contextlib.asynccontextmanager
+async def leading(api: Api, lease_api: Api, settings: OperatorSettings) -> AsyncIterator[Leader]:
+    """Run the operator's leader, which has the lease, on a stub."""
+    leader = Leader(api, lease_api, settings, Clock(), OperatorMetrics())
+    work = [
+        asyncio.create_task(leader.policy.reflector.run()),
+        asyncio.create_task(leader.election.run(leader.lead)),
+    ]
+    try:
+        await until(lambda: leader._term is not None and leader.policy.reflector.is_synced)
+        yield leader
+    finally:
+        for task in work:
+            task.cancel()
+        await asyncio.gather(*work, return_exceptions=True)

@@ -297,6 +297,15 @@ def _other_states(pod: VictimPod) -> list[ContainerState | None]:
     return [container.state for container in others]
 
 
+def is_about_to_go(pod: VictimPod) -> bool:
+    """True if the pod is deleted, its containers have ended and no finalizer of others holds it.
+
+    Ours is removed then, and the watch may show the end of the object before the answer to that.
+    """
+    is_deleted = pod.metadata.deletionTimestamp is not None
+    return is_deleted and have_containers_ended(pod) and not other_finalizers(pod)
+
+
 def containers_ended_at(pod: VictimPod) -> datetime | None:
     """Return when the last container ended; `None` if the pod does not say so."""
     main = [status.state for status in pod.status.containerStatuses or ()]
@@ -364,6 +373,18 @@ def is_replaced(pod: VictimPod, state: Eviction, plan: CheckpointPlan) -> bool:
         and plan.requeue is not Requeue.NEVER
         and not has_completed(pod)
     )
+
+
+def without_other_conditions(pod: VictimPod) -> VictimPod:
+    """Return the pod with no condition but `DisruptionTarget`.
+
+    Of ten thousand victims, the others would take 8 MB.
+    """
+    all_of_pod = pod.status.conditions or ()
+    kept = tuple(condition for condition in all_of_pod if condition.type == DISRUPTION_TARGET)
+    if len(kept) == len(all_of_pod):
+        return pod
+    return replace(pod, status=replace(pod.status, conditions=kept))
 
 
 def has_disruption_target(pod: VictimPod) -> bool:

@@ -67,10 +67,15 @@ class ContainerStateTerminated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerStateRunning:
+    """A container that runs; since when is not kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerState:
     """The state of a container; at most one field is set."""
 
-    running: Mapping[str, object] | None = None
+    running: ContainerStateRunning | None = None
     terminated: ContainerStateTerminated | None = None
 
 

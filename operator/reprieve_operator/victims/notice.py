@@ -20,6 +20,9 @@ from .checkpoint_session import CheckpointSession
 from .cleaner_report import CleanerReport
 
 _MAX_POSTPONE_SECONDS = 15.0
+_MAX_UNWRITTEN_SECONDS = 5.0
+"""How long a victim waits for its call before that is written. Where workloads answer, the call
+comes sooner: without this, each victim of a large burst would cost one write more."""
 
 
 class Notice:
@@ -46,6 +49,7 @@ class Notice:
         self._cleaner_report = cleaner_report
         self._on_pod_update = on_pod_update
         self._postponed_since: float | None = None
+        self._queued_since: float | None = None
 
     @property
     def hint_lost(self) -> bool:
@@ -82,7 +86,9 @@ class Notice:
         """True if the deadline has come and the workload was not polled since."""
         return self._session.needs_final_poll(pod, state, seen)
 
-    def is_postponed(self, decision: LifecycleDecision, answer: CheckpointAnswer | None) -> bool:
+    def is_postponed(
+        self, pod: VictimPod, decision: LifecycleDecision, answer: CheckpointAnswer | None
+    ) -> bool:
         """True while the write that says that the workload saves is put off.
 
         In a burst, such writes would hold up the ones that others wait for. They are put off for
@@ -92,7 +98,16 @@ class Notice:
             return False
         now = self._clock.monotonic()
         self._postponed_since = self._postponed_since or now
-        return self._writes.is_busy and now - self._postponed_since < _MAX_POSTPONE_SECONDS
+        is_burst = self._writes.is_busy or self._recorder.is_burst(pod.metadata.namespace or "")
+        return is_burst and now - self._postponed_since < _MAX_POSTPONE_SECONDS
+
+    def unwritten_wait(self, decision: LifecycleDecision) -> float:
+        """Return for how many seconds a victim still waits for its call before that is written."""
+        if not machine.is_hint_queued(decision.eviction):
+            return 0.0
+        now = self._clock.monotonic()
+        self._queued_since = self._queued_since or now
+        return max(0.0, self._queued_since + _MAX_UNWRITTEN_SECONDS - now)
 
     def poll(self, pod: VictimPod, state: Eviction) -> float:
         """Poll the workload if that is due; return the seconds until there is more to do."""

@@ -6,7 +6,7 @@ has sent, how long finalizers have held the object) may be lost at any time.
 
 import logging
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
@@ -73,6 +73,8 @@ class VictimReconciler:
         self._max_retry_after_seconds = max_retry_after_seconds
         self._backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS)
         self._refused_since: float | None = None
+        self._unwritten_since: datetime | None = None
+        """When the eviction began, while it waits for its call and that is not written."""
         self._is_done = False
 
     @property
@@ -130,7 +132,11 @@ class VictimReconciler:
         if self._notice.needs_final_poll(pod, state, seen):
             return self._notice.poll(pod, state)
         decision = await self._decide(pod, state, seen)
-        if self._notice.is_postponed(decision, answer):
+        if begins and (seconds := self._notice.unwritten_wait(decision)):
+            self._unwritten_since = state.requested_at
+            return seconds
+        self._unwritten_since = None
+        if self._notice.is_postponed(pod, decision, answer):
             return self._notice.poll(pod, state)
         self.progress.on_answer(state, answer)
         if decision.transitions or is_leaving:
@@ -149,7 +155,7 @@ class VictimReconciler:
         if state is not None and pod_state.is_in_progress(state):
             # The workload of a reprieved pod has not been notified yet.
             return state, state.phase is Phase.REPRIEVED
-        now = self._clock.now()
+        now = self._unwritten_since or self._clock.now()
         begun = pod_state.initial_state(pod, now) or self._gang_member.initial_state(now)
         if begun is None:
             return state, False

@@ -55,9 +55,9 @@ class ReconcilerRegistry:
             self._get_or_start(pod.metadata).tracker.on_pod_update(pod)
 
     def on_pod_delete(self, uid: str) -> None:
-        """Have a pod read that left the watch: it is gone, or its label is."""
+        """Note that a pod left the watch: it is gone, or its label is."""
         if uid in self._reconcilers:
-            self._reconcilers[uid].tracker.request_reread()
+            self._reconcilers[uid].tracker.on_left_watch()
 
     def enqueue(self, metadata: VersionedMeta) -> None:
         """Start on a victim that no event showed."""

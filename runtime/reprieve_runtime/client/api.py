@@ -113,10 +113,17 @@ class Api:
         return decode(await self.request("GET", path, params=params), decode_as)
 
     async def post(
-        self, path: str, body: object, decode_as: type[T], *, params: Params | None = None
+        self,
+        path: str,
+        body: object,
+        decode_as: type[T],
+        *,
+        params: Params | None = None,
+        accept: str = JSON,
     ) -> T:
-        """Create one object."""
-        return decode(await self.request("POST", path, params=params, body=body), decode_as)
+        """Create one object; `accept` may request less than the whole object back."""
+        text = await self.request("POST", path, params=params, body=body, accept=accept)
+        return decode(text, decode_as)
 
     async def put(self, path: str, body: object, decode_as: type[T]) -> T:
         """Replace one object."""
@@ -139,8 +146,8 @@ class Api:
         return decode(text, decode_as)
 
     async def delete(self, path: str, body: object) -> None:
-        """Delete one object; `body` is the DeleteOptions."""
-        await self.request("DELETE", path, body=body)
+        """Delete one object; `body` is the DeleteOptions. Of the object, metadata only is sent."""
+        await self.request("DELETE", path, body=body, accept=METADATA_ONLY)
 
     async def post_subresource(self, path: str, body: object) -> None:
         """Post to a subresource that answers with a `Status`; raise a failure for any HTTP status.

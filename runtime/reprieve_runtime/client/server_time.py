@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 
 _TOLERANCE_SECONDS = 5.0
 """While the two clocks differ by less, this machine's clock counts: it is more precise."""
@@ -25,6 +26,12 @@ def _steady() -> float:
 
 def _wall() -> float:
     return time.time()
+
+
+@lru_cache(maxsize=8)
+def _seconds_of(date: str) -> float:
+    """Return a `Date` as seconds since the epoch; all answers of one second have the same."""
+    return parsedate_to_datetime(date).timestamp()
 
 
 class ServerTime:
@@ -44,7 +51,7 @@ class ServerTime:
     def response_received(self, date: str | None, started_at: float) -> None:
         """Update the bounds from the `Date` of a response; an unreadable date is ignored."""
         try:
-            server_seconds = parsedate_to_datetime(date or "").timestamp()
+            server_seconds = _seconds_of(date or "")
         except ValueError:
             return
         # The date was true at an instant between request and response, and for up to a second more.

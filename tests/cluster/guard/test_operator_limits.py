@@ -270,13 +270,18 @@ def test_the_operator_may_create_a_replacement_a_record_and_an_event(
                       "namespace": KUBE_SYSTEM},
         "type": "Normal", "note": "test",
     }  # fmt: skip
-    assert thief.creation_refusal(replacement("again"), a_record(HOME), event) == ""
+    last = {"count": 90, "lastObservedTime": "2026-11-21T12:00:10.000000Z"}
+    series = event | {"metadata": {"name": "pods.1", "namespace": KUBE_SYSTEM}, "series": last}
+    assert thief.creation_refusal(replacement("again"), a_record(HOME), event, series) == ""
     for kind, name, namespace in (
         ("pod", "again", TEAM),
         ("controllerrevision", "bare-pod-u", HOME),
     ):
         thief.client.delete(kind, name, namespace=namespace)
-    cluster.client.delete("event", "pod.1", namespace=KUBE_SYSTEM)
+    shown = cluster.kubectl.read("get", "event", "pods.1", "-n", KUBE_SYSTEM, "-o", "wide")
+    assert " 90 " in shown, "kubectl shows how many the series stands for"
+    for name in ("pod.1", "pods.1"):
+        cluster.client.delete("event", name, namespace=KUBE_SYSTEM)
 
 
 def test_where_a_namespace_says_privileged_the_operator_recreates_such_a_pod(

@@ -3,23 +3,17 @@ kept.
 """
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reprieve_operator.clock import Clock
-from reprieve_operator.leader import Leader
-from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.settings import OperatorSettings
 from reprieve_policy import keys
 from reprieve_policy.lifecycle import ledger
-from reprieve_runtime.client.api import Api
+from reprieve_testing.operator_parts import leading
 from reprieve_testing.servers.busy_api import BusyApi, busy_api
-from reprieve_testing.servers.stub_api import until
 
 PODS, JOB = "/api/v1/namespaces/team/pods", "/apis/batch/v1/namespaces/team/jobs/train"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/reprieve-system/leases/reprieve-operator"
@@ -64,28 +58,11 @@ def mark(stub: BusyApi, name: str) -> None:
     stub.add(f"{PODS}/{name}", **(pod | {"metadata": pod["metadata"] | {"labels": labels}}))
 
 
-@contextlib.asynccontextmanager
-async def leading(api: Api, lease_api: Api) -> AsyncIterator[Leader]:
-    """Run the operator's leader, which has the lease, on a stub."""
-    leader = Leader(api, lease_api, SETTINGS, Clock(), OperatorMetrics())
-    work = [
-        asyncio.create_task(leader.policy.reflector.run()),
-        asyncio.create_task(leader.election.run(leader.lead)),
-    ]
-    try:
-        await until(lambda: leader._term is not None and leader.policy.reflector.is_synced)
-        yield leader
-    finally:
-        for task in work:
-            task.cancel()
-        await asyncio.gather(*work, return_exceptions=True)
-
-
 async def evict_gang(directory: Path, pods: int, *, owned: bool = True, **settings: Any) -> BusyApi:
     """Mark one pod of a gang, and wait until all are gone; no other operator led meanwhile."""
     async with busy_api(directory, **settings) as (stub, api, lease_api):
         add_gang(stub, pods, owned=owned)
-        async with leading(api, lease_api) as leader:
+        async with leading(api, lease_api, SETTINGS) as leader:
             mark(stub, "train-0")
             async with asyncio.timeout(GONE_SECONDS):
                 while len(stub.deleted_at) < pods:  # noqa: ASYNC110 - no event to wait for

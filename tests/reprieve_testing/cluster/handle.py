@@ -6,6 +6,7 @@ nothing here skips.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,6 +39,8 @@ _PAUSE_SECONDS = 0.1
 PATIENCE_SECONDS = 60.0
 """For what takes a second: a busy machine with two processors has needed twenty times that."""
 _STOP_SECONDS = 60.0
+_QUOTED = re.compile(r"(?:\(before that: |; )([A-Z][A-Za-z]+): ")
+"""Reasons of earlier steps in the note of a burst's Event, the newest first."""
 _WORKER = "PYTEST_XDIST_WORKER"
 """`gw0`, `gw1`, …; unset without pytest-xdist."""
 _FIRST_PORT, _PORTS = 25_000, 7_000
@@ -411,14 +414,18 @@ class ClusterHandle:
         )
 
     def event_reasons(self, namespace: str, name: str) -> list[str]:
-        """Return the reasons of our Events about a pod, ordered by time."""
+        """Return the reasons of our Events about a pod, ordered by time, quoted ones included."""
         items = self.kubectl.get("events.v1.events.k8s.io", "-n", namespace)["items"]
         ours = [
             item
             for item in items
             if (item.get("reportingController"), item["regarding"]["name"]) == (CONTROLLER, name)
         ]
-        return [item["reason"] for item in sorted(ours, key=lambda item: str(item["eventTime"]))]
+        return [
+            reason
+            for item in sorted(ours, key=lambda item: str(item["eventTime"]))
+            for reason in (*reversed(_QUOTED.findall(item["note"])), item["reason"])
+        ]
 
     def audit(self, namespace: str, name: str, user: str = "reprieve-operator") -> list[AuditEntry]:
         """Return the changes of a pod by users whose name ends with `user`, oldest first."""

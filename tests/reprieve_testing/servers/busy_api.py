@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -154,10 +154,19 @@ class BusyApi:
             del self._watches[queue]
 
 
+B = TypeVar("B", bound=BusyApi)
+
+
 @asynccontextmanager
 async def busy_api(directory: Path, **settings: Any) -> AsyncIterator[tuple[BusyApi, Api, Api]]:
+    """Serve a stub with these settings, as `serving` does."""
+    async with serving(BusyApi(**settings), directory) as served:
+        yield served
+
+
+@asynccontextmanager
+async def serving(stub: B, directory: Path) -> AsyncIterator[tuple[B, Api, Api]]:
     """Serve a stub; yield it with two connections to it, as the operator has them."""
-    stub = BusyApi(**settings)
     runner = web.ServerRunner(web.Server(stub.handle), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -14,7 +14,9 @@ def clip(text: str, limit: int = LONGEST) -> str:
     Without this, one control character would take six bytes in JSON, and a lone surrogate could not
     be sent at all.
     """
-    line = "".join(character if character.isprintable() else " " for character in text[:limit])
+    line = text[:limit]
+    if not line.isprintable():
+        line = "".join(character if character.isprintable() else " " for character in line)
     return line.encode()[:limit].decode(errors="ignore")
 
 

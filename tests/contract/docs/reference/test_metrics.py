@@ -9,8 +9,9 @@ from typing import NamedTuple, cast
 import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
-from reprieve_operator.cluster import event_recorder
+from reprieve_operator.cluster import bursts, event_queue, event_recorder
 from reprieve_operator.metrics import OperatorMetrics
+from reprieve_operator.victims import notice
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, PreemptionCause, ProtectionReason
 from reprieve_policy.preemption.cost import WEIGHTS
 from reprieve_runtime.client.api import Api, PartialObjectMetadata
@@ -127,10 +128,14 @@ def test_the_values_of_labels_are_documented() -> None:
 
 def test_the_bounds_of_events_are_documented() -> None:
     page = " ".join(METRICS.split())
-    assert f"At most {event_recorder._EVENTS_PER_SECOND} are written in a second" in page
+    assert f"At most {event_recorder._EVENTS_PER_SECOND} Events are written in a second" in page
+    assert f"more than {bursts.MANY} pods of a Namespace are victims within a minute" in page
+    assert bursts.WINDOW_SECONDS == 60.0
+    assert f"waits for up to {event_queue.HOLD_SECONDS:.0f} seconds" in page
+    assert f"saves within {notice._MAX_POSTPONE_SECONDS:.0f} seconds in a burst" in page
     queues = (
-        f"where {event_recorder._QUEUE_SIZE:,} wait "
-        f"({event_recorder._QUEUE_SIZE_FOR_NORMAL:,} for those of type `Normal`)"
+        f"where {event_queue.QUEUE_SIZE:,} wait "
+        f"({event_queue.QUEUE_SIZE_FOR_NORMAL:,} for those of type `Normal`)"
     )
     assert queues in page
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster import event_recorder
+from reprieve_operator.cluster import event_queue, event_recorder
 from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.metrics import OperatorMetrics
@@ -25,7 +25,7 @@ class Written:
     at: list[float] = field(default_factory=list)
     """The times of the writes, by the clock of the event loop."""
 
-    async def post(self, _: str, document: Any, decode_as: type[Any]) -> Any:
+    async def post(self, _: str, document: Any, decode_as: type[Any], **__: str) -> Any:
         self.documents.append(document)
         self.at.append(asyncio.get_running_loop().time())
         return decode_as()
@@ -56,8 +56,8 @@ def a_recorder(
 async def test_dropped_events_are_summarised_and_warnings_are_dropped_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(event_recorder, "_QUEUE_SIZE", 3)
-    monkeypatch.setattr(event_recorder, "_QUEUE_SIZE_FOR_NORMAL", 2)
+    monkeypatch.setattr(event_queue, "QUEUE_SIZE", 3)
+    monkeypatch.setattr(event_queue, "QUEUE_SIZE_FOR_NORMAL", 2)
     written = Written()
     told, metrics = a_recorder(written)
     for number in range(4):
@@ -87,7 +87,7 @@ async def test_dropped_events_are_summarised_and_warnings_are_dropped_last(
 async def test_each_event_is_told_to_a_listener_also_one_that_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(event_recorder, "_QUEUE_SIZE_FOR_NORMAL", 1)
+    monkeypatch.setattr(event_queue, "QUEUE_SIZE_FOR_NORMAL", 1)
     recorder, _ = a_recorder(Written())
     told: list[tuple[str, str]] = []
     recorder.on_event = lambda regarding, reason, _: told.append((regarding.name, reason))
@@ -143,3 +143,43 @@ async def test_an_event_waits_for_calls_about_victims_for_a_limited_time(
     running.cancel()
 
     assert written.told == [("CheckpointRequested", "asked")]
+
+
+async def test_in_a_burst_one_event_quotes_the_steps_before_and_a_series_counts_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_queue, "HOLD_SECONDS", 0.2)
+    monkeypatch.setattr(event_recorder, "_EVENTS_PER_SECOND", 10_000)
+    written = Written()
+    recorder, metrics = a_recorder(written)
+    for number in range(13):
+        recorder.event(pod(str(number)), "CheckpointRequested", f"asked {number}")
+    assert recorder.is_burst("team")
+    for number in range(10, 13):
+        recorder.event(pod(str(number)), "CheckpointSaved", f"saved {number}")
+    running = asyncio.create_task(recorder.run())
+    await written.until(14)
+    running.cancel()
+
+    *_, of_pod, series = sorted(
+        written.documents,
+        key=lambda document: (document["regarding"]["kind"] != "Pod", document["note"]),
+    )
+    assert of_pod["reason"] == "CheckpointSaved"
+    assert of_pod["note"] == "saved 12 (before that: CheckpointRequested: asked 12)"
+    assert "series" not in of_pod
+    assert series["reason"] == "CheckpointRequested"
+    assert series["regarding"]["kind"] == "Namespace"
+    assert series["note"] == "(combined from similar events): pod 12: asked 12"
+    assert series["series"]["count"] == 3
+    assert series["eventTime"] <= series["series"]["lastObservedTime"]
+    assert metrics.registry.get_sample_value("reprieve_events_dropped_total") == 0
+
+
+async def test_a_waiting_event_is_written_when_the_term_ends() -> None:
+    written = Written()
+    recorder, _ = a_recorder(written)
+    for number in range(12):
+        recorder.event(pod(str(number)), "CheckpointRequested", f"asked {number}")
+    await recorder.drain(DEADLINE_SECONDS)
+    assert len(written.documents) == 12

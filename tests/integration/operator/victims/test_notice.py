@@ -1,4 +1,4 @@
-"""In a burst, the write that says that a workload saves is postponed, for a short time."""
+"""In a burst, writes that only inform are postponed, for a short time."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -10,6 +10,7 @@ from reprieve_operator.checkpointing.delivery import DeliveryState
 from reprieve_operator.checkpointing.transport import ReplyKind
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder
+from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.victims.checkpoint_session import CheckpointSession
 from reprieve_operator.victims.cleaner_report import CleanerReport
@@ -17,6 +18,7 @@ from reprieve_operator.victims.notice import Notice
 from reprieve_policy.checkpointing.checkpoint_plan import AnnotationHint, CheckpointPlan, Strategy
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_policy.lifecycle import machine
 from reprieve_testing.objects.builders import after, an_eviction
 
@@ -24,6 +26,8 @@ HINTED = an_eviction().hinted(deadline=after(600)).build()
 PLAN = CheckpointPlan(
     strategy=Strategy.AUTO, hint=AnnotationHint(), timeout_seconds=600, max_deferral_seconds=300
 )
+QUEUED = machine.ObservedVictim(has_call_slot=False)
+POD = VictimPod(metadata=VersionedMeta(namespace="team", name="train", uid="uid"))
 SAVING = CheckpointAnswer(state=AnswerState.SAVING, eviction_id=HINTED.eviction_id)
 SAVED = CheckpointAnswer(state=AnswerState.SAVED, eviction_id=HINTED.eviction_id)
 
@@ -33,13 +37,18 @@ class BusyApiServer:
     """Whether the API server is busy, and the time."""
 
     is_busy: bool = True
+    has_many_victims: bool = False
     seconds: float = 100.0
+
+    def is_burst(self, namespace: str) -> bool:
+        assert namespace == "team"
+        return self.has_many_victims
 
     def notice(self) -> Notice:
         return Notice(
             cast("CheckpointSession", None),
             cast("Writes", self),
-            cast("EventRecorder", None),
+            cast("EventRecorder", self),
             Clock(monotonic=lambda: self.seconds),
             adds_finalizer=lambda *_: False,
             cleaner_report=cast("CleanerReport", None),
@@ -51,7 +60,7 @@ def is_postponed(notice: Notice, answer: CheckpointAnswer) -> bool:
     decision = machine.decide(
         HINTED, machine.ObservedVictim(answer=answer), PLAN, PolicySettings(), after(10)
     )
-    return notice.is_postponed(decision, answer)
+    return notice.is_postponed(POD, decision, answer)
 
 
 def test_the_write_is_postponed_until_the_burst_is_over() -> None:
@@ -60,6 +69,25 @@ def test_the_write_is_postponed_until_the_burst_is_over() -> None:
     assert is_postponed(notice, SAVING)
     api_server.is_busy = False
     assert not is_postponed(notice, SAVING)
+
+
+def test_the_write_is_postponed_where_a_namespace_has_many_victims() -> None:
+    api_server = BusyApiServer(is_busy=False, has_many_victims=True)
+    assert is_postponed(api_server.notice(), SAVING)
+
+
+def test_a_short_wait_for_a_call_is_not_written() -> None:
+    api_server = BusyApiServer()
+    notice = api_server.notice()
+    begun = an_eviction().build()
+    queued = machine.decide(begun, QUEUED, PLAN, PolicySettings(), after(0))
+    granted = machine.decide(begun, machine.ObservedVictim(), PLAN, PolicySettings(), after(0))
+    assert notice.unwritten_wait(granted) == 0.0
+    assert notice.unwritten_wait(queued) == 5.0
+    api_server.seconds += 4.5
+    assert notice.unwritten_wait(queued) == 0.5
+    api_server.seconds += 1.0
+    assert notice.unwritten_wait(queued) == 0.0, "now it is written that the victim waits"
 
 
 def test_the_write_is_postponed_for_a_short_time_only() -> None:

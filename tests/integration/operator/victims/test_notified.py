@@ -29,6 +29,7 @@ from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.settings import OperatorSettings
+from reprieve_operator.victims import notice
 from reprieve_operator.victims.registry import ReconcilerRegistry
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
@@ -196,7 +197,8 @@ async def session() -> AsyncIterator[Session]:
         cluster = Cluster()
         client = client or CheckpointClient({HttpEndpoint: HttpTransport})
         recorder: Any = SimpleNamespace(
-            event=lambda _, reason, *__, **___: cluster.events.append(reason)
+            event=lambda _, reason, *__, **___: cluster.events.append(reason),
+            is_burst=lambda _: False,
         )
         namespaces: Any = SimpleNamespace(
             get=lambda _: NamespacePolicy(), is_terminating=lambda _: False
@@ -253,7 +255,10 @@ async def test_an_answer_to_an_earlier_eviction_does_not_count_after_a_kill_befo
     assert cluster.end.step == 700
 
 
-async def test_the_time_of_a_victim_begins_when_its_call_starts(session: Session) -> None:
+async def test_the_time_of_a_victim_begins_when_its_call_starts(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notice, "_MAX_UNWRITTEN_SECONDS", 0.0)
     client = CheckpointClient({HttpEndpoint: HttpTransport}, max_calls=2)
     others = client.reserve_call("team", lambda: None)
     workload = Workload(posts=saying(named(SAVING)), gets=saying(named(NEW)))
@@ -274,7 +279,29 @@ async def test_the_time_of_a_victim_begins_when_its_call_starts(session: Session
     assert client.reserve_call("team", lambda: None).is_granted
 
 
-async def test_a_victim_that_stays_gives_up_its_place_in_the_queue(session: Session) -> None:
+async def test_a_victim_that_waits_shortly_for_its_call_costs_no_write_for_that(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notice, "_MAX_UNWRITTEN_SECONDS", 60.0)
+    client = CheckpointClient({HttpEndpoint: HttpTransport}, max_calls=2)
+    others = client.reserve_call("team", lambda: None)
+    workload = Workload(posts=saying(named(SAVING)), gets=saying(named(NEW)))
+    cluster = await session(workload, client=client)
+    await asyncio.sleep(5 * POLL)
+    assert cluster.states == []
+    waited_until = Clock().now()
+    others.release()
+    await until(lambda: cluster.end)
+    assert [state.phase for state in cluster.states].count(Phase.HINTED) == 1
+    hinted = cluster.states[0]
+    assert hinted.hinted_at is not None
+    assert hinted.requested_at < waited_until < hinted.hinted_at, "the ceiling counts the wait"
+
+
+async def test_a_victim_that_stays_gives_up_its_place_in_the_queue(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notice, "_MAX_UNWRITTEN_SECONDS", 0.0)
     client = CheckpointClient({HttpEndpoint: HttpTransport}, max_calls=2)
     others = client.reserve_call("team", lambda: None)
     workload = Workload(posts=saying(SAVING), gets=saying(SAVING))

@@ -12,6 +12,7 @@ from reprieve_operator.cluster.call_limiter import CallPriority
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.victims.pod_tracker import PodTracker, VictimRef
+from reprieve_policy import keys
 from reprieve_runtime.client.api import ApiError
 
 RESYNC_SECONDS = 30.0
@@ -41,9 +42,10 @@ class OnePodApiServer:
         return PodTracker(ref, cast("Writes", self), clock, reread_seconds=RESYNC_SECONDS)
 
 
-def a_pod(version: str) -> VictimPod:
+def a_pod(version: str, *, phase: str = "Running", **more: object) -> VictimPod:
     metadata = {"namespace": "team", "name": "train", "uid": "uid", "resourceVersion": version}
-    return msgspec.convert({"metadata": metadata}, VictimPod)
+    document = {"metadata": metadata | more, "status": {"phase": phase}}
+    return msgspec.convert(document, VictimPod)
 
 
 async def is_woken(tracker: PodTracker) -> bool:
@@ -105,3 +107,41 @@ async def test_a_pod_that_is_gone_is_known_as_gone() -> None:
     tracker.request_reread()
     assert await tracker.refresh(CallPriority.RECORD)
     assert tracker.pod is None
+
+
+DELETED = {"deletionTimestamp": "2026-11-26T12:00:00Z"}
+LEAVING = {
+    "nothing held it any more: it is gone": (a_pod("7", phase="Succeeded", **DELETED), 0),
+    "our own finalizer held it, and is being removed": (
+        a_pod("7", phase="Succeeded", finalizers=[keys.CLEANUP_FINALIZER], **DELETED),
+        0,
+    ),
+    "a finalizer of others held it": (
+        a_pod("7", phase="Succeeded", finalizers=["a/b"], **DELETED),
+        1,
+    ),
+    "its containers run": (a_pod("7", **DELETED), 1),
+    "it has completed and is not deleted: its label is gone": (a_pod("7", phase="Succeeded"), 1),
+}
+
+
+@pytest.mark.parametrize(("last", "reads"), LEAVING.values(), ids=LEAVING)
+async def test_a_pod_that_leaves_the_watch_is_read_unless_only_its_end_was_left(
+    last: VictimPod, reads: int
+) -> None:
+    api_server = OnePodApiServer()
+    tracker = api_server.tracker()
+    tracker.on_pod_update(last)
+    tracker.on_left_watch()
+    assert await is_woken(tracker)
+    assert await tracker.refresh(CallPriority.RECORD)
+    assert (tracker.pod, api_server.reads) == (None, reads)
+
+
+def test_of_the_conditions_only_the_disruption_is_kept() -> None:
+    names = ("Initialized", "Ready", "DisruptionTarget", "PodScheduled")
+    conditions = [{"type": name, "status": "True"} for name in names]
+    tracker = OnePodApiServer().tracker()
+    tracker.on_pod_update(msgspec.convert({"status": {"conditions": conditions}}, VictimPod))
+    assert tracker.pod is not None
+    assert [condition.type for condition in tracker.pod.status.conditions or ()] == [names[2]]
