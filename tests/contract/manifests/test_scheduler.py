@@ -145,7 +145,7 @@ def test_the_components_memory_fits_the_measured_pods_and_all_concurrent_calls()
     (container,) = patch["spec"]["template"]["spec"]["containers"]
     page = " ".join((manifests.ROOT / "docs" / "scheduler.md").read_text(encoding="utf-8").split())
     (pods, calls) = (
-        int(found) for found in re.findall(r"(?:\*\*Memory\*\*:|come to) (\d+) MiB", page)
+        int(found) for found in re.findall(r"(?:\| 50,000 \| \d+ MiB \||come to) (\d+) MiB", page)
     )
     assert (
         calls * MIB
