@@ -69,6 +69,8 @@ def test_the_components_for_seeing_build_and_are_accepted(
         ("ServiceAccount", "reprieve-metrics"),
         ("Secret", "reprieve-metrics-token"),
         ("ClusterRoleBinding", "reprieve-metrics"),
+        ("ClusterRole", "reprieve-ui"),
+        ("ClusterRoleBinding", "reprieve-ui"),
         ("ConfigMap", "reprieve-dashboard"),
     }
     (operator,) = [

@@ -25,7 +25,7 @@ _MAX_NOT_FOUND_IN_A_ROW = 5
 """404 answers for one victim that follow each other faster than one in `MIN_RETRY_SECONDS`."""
 _MAX_PREEMPTORS = 5000
 """Preemptors; beyond that, the oldest are forgotten."""
-_MAX_ATTEMPTS_IN_A_ROW = 8
+_MAX_ATTEMPTS_IN_A_ROW = 3
 """Attempts of a preemptor that follow each other without a pause: so many show that pods end all
 the time."""
 _MAX_SET_DELETIONS = 16
