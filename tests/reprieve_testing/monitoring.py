@@ -147,8 +147,9 @@ def _programs() -> list[tuple[list[object], CollectorRegistry]]:
     operator = OperatorMetrics()
     operator.register_victims(lambda: {"hinted": 1}, lambda: 0, lambda: 0.0)
     webhooks = WebhookMetrics()
-    webhooks.reviews.count("validate", "Pod", "allowed")
-    webhooks.reviews.durations_of("validate").observe(0.001)
+    for labels in product(*(_VALUES[label] for label in ("webhook", "kind", "outcome"))):
+        webhooks.reviews.count(*labels)
+        webhooks.reviews.durations_of(labels[0]).observe(0.001)
     ReportMetrics(webhooks.registry)
     ExtenderMetrics(webhooks.registry)
     for certificate in ("ca", "serving"):
