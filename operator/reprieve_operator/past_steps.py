@@ -8,14 +8,13 @@ from them, and the page says which steps are from Events.
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
-from reprieve_policy.kube.objects import VersionedMeta
+from reprieve_policy.kube.pod_events import SELECTOR, PodEvent
 from reprieve_policy.kube.values import timestamp
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
-from .cluster.event_recorder import CONTROLLER, REASONS
+from .cluster.event_recorder import REASONS
 from .history import MAX_NOTE, History, PastStep, PastSteps, Step, is_of_victim
 
 _log = logging.getLogger(__name__)
@@ -26,31 +25,14 @@ _MAX_OF_NAMESPACE = 2_000
 """The newest of each Namespace. Without this, one that writes many could push out all others."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Regarding:
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Event:
-    metadata: VersionedMeta = field(default_factory=VersionedMeta)
-    regarding: _Regarding = field(default_factory=_Regarding)
-    reason: str = ""
-    note: str = ""
-    eventTime: str | None = None  # noqa: N815 - the API's own name
-
-
 async def read_past_steps(api: Api, history: History) -> None:
     """Add the steps of earlier leaders to the history, once: a list that fails is not repeated."""
     by_namespace: Mapping[str, list[PastStep]] = defaultdict(list)
     known, count = PastSteps.READ, 0
     pages = api.list_pages(
         object_path("events"),
-        _Event,
-        params={"fieldSelector": f"reportingController={CONTROLLER},regarding.kind=Pod"},
+        PodEvent,
+        params={"fieldSelector": SELECTOR},
     )
     try:
         async for events, _ in pages:
@@ -69,7 +51,7 @@ async def read_past_steps(api: Api, history: History) -> None:
     history.add_past(newest, known)
 
 
-def _steps_in(events: Iterable[_Event]) -> Iterable[PastStep]:
+def _steps_in(events: Iterable[PodEvent]) -> Iterable[PastStep]:
     for event in events:
         at, pod = timestamp.parse(event.eventTime), event.regarding
         is_named = bool(pod.uid and pod.name) and pod.namespace == event.metadata.namespace

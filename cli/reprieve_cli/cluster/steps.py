@@ -4,11 +4,11 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 
-from reprieve_policy.kube.objects import ObjectMeta
+from reprieve_policy.kube.pod_events import SELECTOR, PodEvent
 from reprieve_policy.kube.values import timestamp
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
@@ -16,7 +16,7 @@ from reprieve_runtime.client.paths import object_path
 _LOG = logging.getLogger(__name__)
 _RETRY_SECONDS = 1.0
 _FORBIDDEN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-_PARAMS = {"fieldSelector": "reportingController=reprieve.dev/operator,regarding.kind=Pod"}
+_PARAMS = {"fieldSelector": SELECTOR}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,22 +29,6 @@ class VictimStep:
     uid: str
     reason: str
     note: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Regarding:
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Event:
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    regarding: _Regarding = field(default_factory=_Regarding)
-    reason: str = ""
-    note: str = ""
-    eventTime: str | None = None  # noqa: N815 - the API's own name
 
 
 async def list_steps(api: Api, namespace: str | None) -> Mapping[str, Sequence[VictimStep]]:
@@ -74,7 +58,7 @@ async def follow(
             # Without those that the API server no longer has.
             seen = {_key_of(step) for step in every}
             async for event in api.watch(
-                object_path("events", namespace), _Event, resource_version=version, params=_PARAMS
+                object_path("events", namespace), PodEvent, resource_version=version, params=_PARAMS
             ):
                 made = _step_of(event.object) if event.type == "ADDED" else None
                 if made is not None and _key_of(made) not in seen:
@@ -91,7 +75,7 @@ async def follow(
 async def _list(api: Api, namespace: str | None) -> tuple[dict[str, list[VictimStep]], str]:
     found: dict[str, list[VictimStep]] = defaultdict(list)
     version = ""
-    pages = api.list_pages(object_path("events", namespace), _Event, params=_PARAMS)
+    pages = api.list_pages(object_path("events", namespace), PodEvent, params=_PARAMS)
     async for events, page_version in pages:
         version = page_version
         for step in filter(None, map(_step_of, events)):
@@ -101,7 +85,7 @@ async def _list(api: Api, namespace: str | None) -> tuple[dict[str, list[VictimS
     return found, version
 
 
-def _step_of(event: _Event) -> VictimStep | None:
+def _step_of(event: PodEvent) -> VictimStep | None:
     at, pod = timestamp.parse(event.eventTime), event.regarding
     if at is None or not pod.uid:
         return None

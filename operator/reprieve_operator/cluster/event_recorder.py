@@ -14,6 +14,7 @@ from typing import Any
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.metrics import OperatorMetrics
+from reprieve_policy.kube.pod_events import CONTROLLER
 from reprieve_policy.kube.values import timestamp
 from reprieve_runtime.client.api import METADATA_ONLY, Api, ApiError
 from reprieve_runtime.client.paths import object_path
@@ -29,7 +30,6 @@ from .pods import VersionedObject
 
 _log = logging.getLogger(__name__)
 
-CONTROLLER = "reprieve.dev/operator"
 _EVENTS_PER_SECOND = 100
 _LIMITER_WAIT_SECONDS = 0.2
 """How long an Event waits for calls about victims: even in a burst, some are written."""
