@@ -4,6 +4,7 @@ What is decided is in `lifecycle.machine`; how the workload is reached is in `ch
 """
 
 from collections.abc import Callable
+from datetime import timedelta
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
@@ -20,6 +21,7 @@ from .checkpoint_session import CheckpointSession
 from .cleaner_report import CleanerReport
 
 _MAX_POSTPONE_SECONDS = 15.0
+"""After the hint: an operator that follows one that ended does not begin to count anew."""
 _MAX_UNWRITTEN_SECONDS = 5.0
 """How long a victim waits for its call before that is written. Where workloads answer, the call
 comes sooner: without this, each victim of a large burst would cost one write more."""
@@ -48,7 +50,6 @@ class Notice:
         self._adds_finalizer = adds_finalizer
         self._cleaner_report = cleaner_report
         self._on_pod_update = on_pod_update
-        self._postponed_since: float | None = None
         self._queued_since: float | None = None
 
     @property
@@ -94,12 +95,13 @@ class Notice:
         In a burst, such writes would hold up the ones that others wait for. They are put off for
         a short time only, because users read them.
         """
-        if not machine.may_postpone_write(decision, answer):
+        hinted_at = decision.eviction.hinted_at
+        if hinted_at is None or not machine.may_postpone_write(decision, answer):
             return False
-        now = self._clock.monotonic()
-        self._postponed_since = self._postponed_since or now
         is_burst = self._writes.is_busy or self._recorder.is_burst(pod.metadata.namespace or "")
-        return is_burst and now - self._postponed_since < _MAX_POSTPONE_SECONDS
+        elapsed = self._clock.now() - hinted_at
+        # Before the hint: the clock was set back.
+        return is_burst and timedelta() <= elapsed < timedelta(seconds=_MAX_POSTPONE_SECONDS)
 
     def unwritten_wait(self, decision: LifecycleDecision) -> float:
         """Return for how many seconds a victim still waits for its call before that is written."""

@@ -17,6 +17,8 @@ Json = Any
 
 LONG, SHORT, DEFERRAL = 120, 4, 2
 """Seconds that a workload requests: never used up, used up, and on top."""
+POSTPONED = 30
+"""Seconds that are used up after the acknowledgement was written, which a burst puts off."""
 FORGETFUL = 15
 """Seconds that are used up while the workload is polled twice."""
 WALLTIME = 45
@@ -117,7 +119,7 @@ TRIGGERS: Mapping[Observation, Trigger] = {
     Observation.DEFERRED: Trigger(scripted_answer=DEFER),
     Observation.CANNOT: Trigger(scripted_answer=CANNOT),
     Observation.DEADLINE_UNANSWERED: Trigger(seconds=SHORT),
-    Observation.DEADLINE_ANSWERED: Trigger(seconds=SHORT),
+    Observation.DEADLINE_ANSWERED: Trigger(seconds=POSTPONED),
     Observation.RELEASED: Trigger(partner_saves=True),
     Observation.MARK_REMOVED: Trigger(action=PodAction.UNMARK),
     Observation.DELETED_BY_OTHERS: Trigger(action=PodAction.DELETE),
