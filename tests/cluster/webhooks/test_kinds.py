@@ -15,6 +15,7 @@ from realcluster import install
 from realcluster.client.kubectl import Done
 from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
+from reprieve_testing.cluster import native_groups
 from reprieve_testing.cluster.hack_cluster import NAMESPACE, OwnCluster, own_cluster
 from reprieve_testing.cluster.handle import OPERATOR_NAMESPACE, wait_for
 from reprieve_testing.cluster.impersonated_users import until_answered
@@ -25,18 +26,14 @@ CLASS = f"metadata.labels[{keys.PREEMPTION_CLASS}]"
 DEFENCE = f"metadata.annotations[{keys.PREEMPTION_PRIORITY_CLASS}]"
 BAD = 'Invalid value: "11": must be between 0 and 10, in plain digits'
 DENIED = "denied the request"
-NATIVE_GROUPS = (
-    "--feature-gates",
-    "GenericWorkload=true",
-    "--runtime-config",
-    "scheduling.k8s.io/v1beta1=true",
-)
 CONTAINERS = [{"name": "main", "image": "none"}]
 
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[OwnCluster]:
-    with own_cluster("test-kinds", "--kwok-nodes", 0, *NATIVE_GROUPS) as cluster:
+    with own_cluster(
+        "test-kinds", "--kwok-nodes", 0, *native_groups.SWITCHES_WHERE_SERVED
+    ) as cluster:
         programs = cluster.install_webhooks()
         for name, value in (("low", 100), ("high", 9000)):
             cluster.kubectl.apply(a_priority_class(name, value))
@@ -259,6 +256,7 @@ def a_workload(name: str, defence: str, *priority_classes: str) -> Any:
     )
 
 
+@native_groups.needs_native_groups
 def test_a_native_groups_preemption_priority_may_not_be_below_its_priority(
     ours: OwnCluster,
 ) -> None:
@@ -280,6 +278,7 @@ def test_a_native_groups_preemption_priority_may_not_be_below_its_priority(
     assert f"{DEFENCE}: Forbidden: may not be changed after creation" in changed.stderr
 
 
+@native_groups.needs_native_groups
 def test_a_native_workloads_preemption_priority_may_not_be_below_its_groups_priority(
     ours: OwnCluster,
 ) -> None:
