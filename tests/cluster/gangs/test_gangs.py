@@ -15,10 +15,10 @@ import pytest
 from realcluster.client.kubectl import Done
 from realcluster.programs import WEBHOOKS, Programs
 from reprieve_policy import keys
-from reprieve_testing.cluster import native_groups
 from reprieve_testing.cluster.hack_cluster import NAMESPACE, OwnCluster, own_cluster
 from reprieve_testing.cluster.handle import Program, wait_for
 from reprieve_testing.cluster.impersonated_users import until_answered
+from reprieve_testing.cluster.kubernetes_version import NATIVE_GROUPS
 
 pytestmark = pytest.mark.cluster
 
@@ -51,7 +51,7 @@ class Ours:
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Ours]:
-    with own_cluster("test-gangs", "--kwok-nodes", 0, *native_groups.SWITCHES) as cluster:
+    with own_cluster("test-gangs", "--kwok-nodes", 0, *NATIVE_GROUPS) as cluster:
         programs = cluster.install_webhooks()
         cluster.kubectl.apply(
             a_namespace(WARNED, "warn"), a_priority_class("low", 100), a_priority_class("high", 900)

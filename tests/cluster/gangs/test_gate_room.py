@@ -61,7 +61,10 @@ def a_gang(name: str, *, size: int = SIZE, cpus: int = CPUS, **spec: Any) -> Any
     template["nodeSelector"] = {"type": "kwok"}
     template["terminationGracePeriodSeconds"] = 1
     template.update(spec)
-    ignored = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    ignored = {
+        "action": "Ignore",
+        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+    }
     job["spec"]["podFailurePolicy"] = {"rules": [ignored]}
     return job
 

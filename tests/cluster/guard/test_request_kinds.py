@@ -20,6 +20,7 @@ from realcluster.binaries import build
 from realcluster.client.kubectl import Done
 from realcluster.programs import OPERATOR, WEBHOOKS
 from reprieve_testing.cluster.handle import wait_for
+from reprieve_testing.cluster.kubernetes_version import needs_kubernetes
 from reprieve_testing.guard import scenarios
 from reprieve_testing.guard.guarded_cluster import (
     HINT,
@@ -176,6 +177,7 @@ def test_a_system_critical_pod_preempts_a_protected_pod_after_notice(ours: Guard
         assert {call.code for call in ours.calls(team)} <= {429, 404}
 
 
+@needs_kubernetes(35, "nominated node of a pod that is being bound")
 def test_a_system_critical_pod_that_is_being_bound_preempts_no_protected_pod(
     ours: GuardedCluster,
 ) -> None:

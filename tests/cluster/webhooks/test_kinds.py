@@ -15,10 +15,15 @@ from realcluster import install
 from realcluster.client.kubectl import Done
 from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
-from reprieve_testing.cluster import native_groups
 from reprieve_testing.cluster.hack_cluster import NAMESPACE, OwnCluster, own_cluster
 from reprieve_testing.cluster.handle import OPERATOR_NAMESPACE, wait_for
 from reprieve_testing.cluster.impersonated_users import until_answered
+from reprieve_testing.cluster.kubernetes_version import (
+    NATIVE_GROUPS,
+    NATIVE_GROUPS_SINCE,
+    is_since,
+    needs_kubernetes,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -29,11 +34,13 @@ DENIED = "denied the request"
 CONTAINERS = [{"name": "main", "image": "none"}]
 
 
+needs_native_groups = needs_kubernetes(NATIVE_GROUPS_SINCE, "PodGroup and no Workload in v1beta1")
+
+
 @pytest.fixture(scope="module")
 def ours() -> Iterator[OwnCluster]:
-    with own_cluster(
-        "test-kinds", "--kwok-nodes", 0, *native_groups.SWITCHES_WHERE_SERVED
-    ) as cluster:
+    native_groups = NATIVE_GROUPS if is_since(NATIVE_GROUPS_SINCE) else ()
+    with own_cluster("test-kinds", "--kwok-nodes", 0, *native_groups) as cluster:
         programs = cluster.install_webhooks()
         for name, value in (("low", 100), ("high", 9000)):
             cluster.kubectl.apply(a_priority_class(name, value))
@@ -256,7 +263,7 @@ def a_workload(name: str, defence: str, *priority_classes: str) -> Any:
     )
 
 
-@native_groups.needs_native_groups
+@needs_native_groups
 def test_a_native_groups_preemption_priority_may_not_be_below_its_priority(
     ours: OwnCluster,
 ) -> None:
@@ -278,7 +285,7 @@ def test_a_native_groups_preemption_priority_may_not_be_below_its_priority(
     assert f"{DEFENCE}: Forbidden: may not be changed after creation" in changed.stderr
 
 
-@native_groups.needs_native_groups
+@needs_native_groups
 def test_a_native_workloads_preemption_priority_may_not_be_below_its_groups_priority(
     ours: OwnCluster,
 ) -> None:

@@ -171,7 +171,10 @@ def a_marked_pod_of_a_job_is_replaced(day: Day) -> None:
     failure.
     """
     team = day.make_namespace("marks", workload_type="ml-training")
-    ignore = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    ignore = {
+        "action": "Ignore",
+        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+    }
     policy = {"backoffLimit": 0, "podFailurePolicy": {"rules": [ignore]}}
     day.make(
         team, a_job("train", labels=GOOD, more=policy), a_workload("StatefulSet", "db", labels=GOOD)
