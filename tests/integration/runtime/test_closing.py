@@ -1,0 +1,183 @@
+"""A port that closes: the last responses arrive, nothing stays open, and no client delays it."""
+
+import asyncio
+import gc
+import os
+import select
+import socket
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+
+import pytest
+from aiohttp import web
+
+from reprieve_runtime.serving import bounded_server
+from reprieve_testing.servers.tls_port import MOST, NewLoop, on_both_loops, run, tls_port
+from reprieve_testing.servers.webhook_program import any_certificate
+
+SOME_BYTES = 400_000
+"""More than the kernel takes for a client that does not read, and so little that the response does
+not wait for it."""
+MANY_BYTES = 16_000_000
+TOO_LONG_SECONDS = 20
+"""TLS waits half a minute for a client to answer its end."""
+
+
+class Client:
+    """A client that blocks its thread, and that answers the end of TLS only where it says so."""
+
+    def __init__(self, port: int, connection: str) -> None:
+        self._port = port
+        plain = socket.socket()
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        plain.settimeout(60)
+        plain.connect(("127.0.0.1", port))
+        self._tls = any_certificate().wrap_socket(plain, suppress_ragged_eofs=False)
+        self._tls.sendall(f"GET / HTTP/1.1\r\nHost: x\r\nConnection: {connection}\r\n\r\n".encode())
+
+    def read_ok(self) -> None:
+        received = b""
+        while not received.endswith(b"ok"):
+            received += self._tls.recv(4096)
+
+    def read_once_the_port_is_closed(self) -> int:
+        """Return how many bytes come, and answer the end of TLS; a cut connection is an error."""
+        with suppress(ConnectionRefusedError, ConnectionResetError):
+            while True:
+                socket.create_connection(("127.0.0.1", self._port), 60).close()
+        count = sum(map(len, iter(partial(self._tls.recv, 65536), b"")))
+        self._tls.unwrap()
+        return count
+
+    def wait_for_end_of_connection(self) -> None:
+        """Wait until the server has closed the connection itself, not only TLS on it."""
+        while select.select([self._tls], [], [], TOO_LONG_SECONDS)[0]:
+            if not os.read(self._tls.fileno(), 65536):
+                return
+        pytest.fail("the server keeps the connection open")
+
+    def close(self) -> None:
+        self._tls.close()
+
+
+class Clients:
+    """Clients in threads of their own."""
+
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        self.threads = threads
+        self.opened: list[Client] = []
+
+    async def ask(self, port: int, connection: str = "keep-alive") -> Client:
+        """Send a request on a new connection."""
+        opened = await asyncio.wrap_future(self.threads.submit(Client, port, connection))
+        self.opened.append(opened)
+        return opened
+
+    async def ask_and_read(self, port: int, connection: str = "keep-alive") -> Client:
+        """Send a request on a new connection, and read its response."""
+        opened = await self.ask(port, connection)
+        await asyncio.wrap_future(self.threads.submit(opened.read_ok))
+        return opened
+
+
+@pytest.fixture
+def clients() -> Iterator[Clients]:
+    with ThreadPoolExecutor() as threads:
+        found = Clients(threads)
+        yield found
+        for each in found.opened:
+            each.close()
+
+
+@contextmanager
+def nothing_stays_open() -> Iterator[None]:
+    """Fail where the loop of the block ends before one of its transports."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ResourceWarning)
+        yield
+        gc.collect()
+    assert [str(each.message) for each in caught] == []
+
+
+@on_both_loops
+def test_the_last_response_arrives_although_the_program_ends(
+    new_loop: NewLoop, clients: Clients
+) -> None:
+    reading: list[Future[int]] = []
+
+    async def body() -> None:
+        arrived = asyncio.Event()
+
+        async def respond(_: web.BaseRequest) -> web.Response:
+            arrived.set()
+            return web.Response(body=bytes(SOME_BYTES))
+
+        async with tls_port(respond) as port:
+            client = await clients.ask(port.opened.port)
+            await arrived.wait()
+            reading.append(clients.threads.submit(client.read_once_the_port_is_closed))
+
+    with nothing_stays_open():
+        run(new_loop, body)
+    assert reading[0].result() > SOME_BYTES
+
+
+@on_both_loops
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+def test_a_client_that_never_answers_the_end_of_tls_delays_no_program(
+    new_loop: NewLoop, clients: Clients, connection: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded_server, "_LAST_BYTES_SECONDS", 0.1)
+
+    async def body() -> None:
+        async with tls_port() as port:
+            await clients.ask_and_read(port.opened.port, connection)
+            async with asyncio.timeout(TOO_LONG_SECONDS):
+                await port.opened.close()
+
+    with nothing_stays_open():
+        run(new_loop, body)
+
+
+@on_both_loops
+@pytest.mark.parametrize("length", [SOME_BYTES, MANY_BYTES])
+def test_a_client_that_never_reads_delays_no_program(
+    new_loop: NewLoop, clients: Clients, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded_server, "_CLOSING_SECONDS", 0.1)
+    monkeypatch.setattr(bounded_server, "_LAST_BYTES_SECONDS", 0.1)
+
+    async def body() -> None:
+        arrived = asyncio.Event()
+
+        async def respond(_: web.BaseRequest) -> web.Response:
+            arrived.set()
+            return web.Response(body=bytes(length))
+
+        async with tls_port(respond) as port:
+            await clients.ask(port.opened.port)
+            await arrived.wait()
+            async with asyncio.timeout(TOO_LONG_SECONDS):
+                await port.opened.close()
+
+    with nothing_stays_open():
+        run(new_loop, body)
+
+
+@on_both_loops
+def test_an_idle_connection_whose_client_never_answers_the_end_of_tls_makes_room(
+    new_loop: NewLoop, clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded_server, "_LAST_BYTES_SECONDS", 0.1)
+
+    async def body() -> None:
+        async with tls_port(idle_seconds=0.1) as port:
+            idle = await clients.ask_and_read(port.opened.port)
+            for _ in range(MOST):
+                await port.connect(speaks_tls=False)
+            await asyncio.wrap_future(clients.threads.submit(idle.wait_for_end_of_connection))
+
+    run(new_loop, body)
