@@ -6,10 +6,11 @@ import os
 import select
 import socket
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import ParamSpec, TypeVar
 
 import pytest
 from aiohttp import web
@@ -18,12 +19,12 @@ from reprieve_runtime.serving import bounded_server
 from reprieve_testing.servers.tls_port import MOST, NewLoop, on_both_loops, run, tls_port
 from reprieve_testing.servers.webhook_program import any_certificate
 
-SOME_BYTES = 400_000
-"""More than the kernel takes for a client that does not read, and so little that the response does
-not wait for it."""
-MANY_BYTES = 16_000_000
+SOME_BYTES, MANY_BYTES = 500_000, 8_000_000
+"""The handler of a request is done with its response before, and only after, a client has read."""
 TOO_LONG_SECONDS = 20
 """TLS waits half a minute for a client to answer its end."""
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Client:
@@ -52,6 +53,9 @@ class Client:
         self._tls.unwrap()
         return count
 
+    def read_end_of_tls(self) -> None:
+        assert self._tls.recv(4096) == b""
+
     def wait_for_end_of_connection(self) -> None:
         """Wait until the server has closed the connection itself, not only TLS on it."""
         while select.select([self._tls], [], [], TOO_LONG_SECONDS)[0]:
@@ -70,16 +74,20 @@ class Clients:
         self.threads = threads
         self.opened: list[Client] = []
 
+    async def wait(self, do: Callable[P, R], *arguments: P.args, **more: P.kwargs) -> R:
+        """Wait until a client has done something."""
+        return await asyncio.wrap_future(self.threads.submit(do, *arguments, **more))
+
     async def ask(self, port: int, connection: str = "keep-alive") -> Client:
         """Send a request on a new connection."""
-        opened = await asyncio.wrap_future(self.threads.submit(Client, port, connection))
+        opened = await self.wait(Client, port, connection)
         self.opened.append(opened)
         return opened
 
     async def ask_and_read(self, port: int, connection: str = "keep-alive") -> Client:
         """Send a request on a new connection, and read its response."""
         opened = await self.ask(port, connection)
-        await asyncio.wrap_future(self.threads.submit(opened.read_ok))
+        await self.wait(opened.read_ok)
         return opened
 
 
@@ -113,7 +121,7 @@ def test_the_last_response_arrives_although_the_program_ends(
 
         async def respond(_: web.BaseRequest) -> web.Response:
             arrived.set()
-            return web.Response(body=bytes(SOME_BYTES))
+            return web.Response(body=bytes(MANY_BYTES))
 
         async with tls_port(respond) as port:
             client = await clients.ask(port.opened.port)
@@ -122,7 +130,7 @@ def test_the_last_response_arrives_although_the_program_ends(
 
     with nothing_stays_open():
         run(new_loop, body)
-    assert reading[0].result() > SOME_BYTES
+    assert reading[0].result() > MANY_BYTES
 
 
 @on_both_loops
@@ -176,8 +184,9 @@ def test_an_idle_connection_whose_client_never_answers_the_end_of_tls_makes_room
     async def body() -> None:
         async with tls_port(idle_seconds=0.1) as port:
             idle = await clients.ask_and_read(port.opened.port)
+            await clients.wait(idle.read_end_of_tls)
             for _ in range(MOST):
                 await port.connect(speaks_tls=False)
-            await asyncio.wrap_future(clients.threads.submit(idle.wait_for_end_of_connection))
+            await clients.wait(idle.wait_for_end_of_connection)
 
     run(new_loop, body)
