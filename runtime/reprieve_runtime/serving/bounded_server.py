@@ -131,7 +131,7 @@ class _BoundedServer(web.Server):
         handler = self()
         self._open[handler] = _Connection(connection)
         self._none_is_open.clear()
-        task = asyncio.create_task(self._speak_tls(handler, connection))
+        task = asyncio.create_task(self._open_transport(handler, connection))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
         surplus = self._table.add(handler, peer)
@@ -179,7 +179,7 @@ class _BoundedServer(web.Server):
             receiving.cancel()
         super().connection_lost(handler, exc)
 
-    async def _speak_tls(self, handler: RequestHandler, connection: socket.socket) -> None:
+    async def _open_transport(self, handler: RequestHandler, connection: socket.socket) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: SharedReadBuffer(handler, self._read_buffer),
