@@ -221,8 +221,8 @@ async def _serve(settings: Settings, names: ServingNames) -> None:
             )
             await stopped.wait()
             await _drain(program.webhooks, stopped, settings.drain_seconds)
-            await open_port.close()
-            await metrics_port.close()
+            # Side by side: clients can delay each, and the kubelet kills the program after 30 s.
+            await asyncio.gather(open_port.close(), metrics_port.close())
             for task in background:
                 task.cancel()
     finally:

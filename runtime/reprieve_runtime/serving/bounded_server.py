@@ -28,6 +28,8 @@ _LINGERING_SECONDS = 0.5
 would see a reset instead of the response."""
 _CLOSING_SECONDS = 5.0
 """For the last responses, once the port is closed."""
+_LAST_BYTES_SECONDS = 1.0
+"""For what is written already: until the client has read it, and has answered the end of TLS."""
 BUFFER_BYTES = 32 * 1024
 """What a connection may hold of a body that nothing reads yet: once in the kernel, once in TLS,
 once in aiohttp."""
@@ -74,6 +76,25 @@ def _is_not_client_error(record: logging.LogRecord) -> bool:
 _LOG.addFilter(_is_not_client_error)
 
 
+@dataclass(slots=True)
+class _Connection:
+    """A connection from accept on, until it is gone."""
+
+    socket: socket.socket
+    transport: asyncio.Transport | None = None
+    """`None` until TLS is spoken."""
+
+    def abort(self) -> None:
+        """End the connection; what the client has not read yet is lost."""
+        if self.transport is not None:
+            # Not `close`: TLS would wait half a minute for a close_notify that does not come.
+            self.transport.abort()
+        # Without this, a handshake would go on, and so would a TLS transport of asyncio that was
+        # closed twice: it ignores `abort`.
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+
 class _BoundedServer(web.Server):
     """Counts each connection from its first moment; `ConnectionTable` says which one makes room.
 
@@ -96,32 +117,54 @@ class _BoundedServer(web.Server):
             most_of_peer=bounds.per_peer,
             now=asyncio.get_running_loop().time,
         )
-        self._opening: dict[RequestHandler, socket.socket] = {}
-        """The connections on which TLS is not spoken yet."""
+        self._open: dict[RequestHandler, _Connection] = {}
+        """Each connection until its transport is gone; aiohttp's own list ends with `shutdown`."""
+        self._none_is_open = asyncio.Event()
+        self._none_is_open.set()
         self._read_buffer = memoryview(bytearray(READ_BYTES))
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._receiving: dict[RequestHandler, asyncio.Task[Any]] = {}
         """The tasks of the requests whose body has not come yet."""
 
     def take(self, connection: socket.socket, peer: str) -> None:
         """Count a connection that was accepted, and begin to serve it."""
         handler = self()
-        self._opening[handler] = connection
-        task = asyncio.create_task(self._open(handler, connection))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._open[handler] = _Connection(connection)
+        self._none_is_open.clear()
+        task = asyncio.create_task(self._open_transport(handler, connection))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
         surplus = self._table.add(handler, peer)
         if surplus is not None:
-            self._close(surplus)
+            self._open[surplus].abort()
 
-    async def close_opening(self) -> None:
-        """Close the connections on which TLS is not spoken yet."""
-        for handler in self._opening:
-            self._close(handler)
-        await asyncio.gather(*self._tasks)
+    async def end_handshakes(self) -> None:
+        """End the connections on which TLS is not spoken yet."""
+        for connection in list(self._open.values()):
+            if connection.transport is None:
+                connection.abort()
+        await asyncio.gather(*self._handshakes)
+
+    async def end_connections(self) -> None:
+        """Wait until the closed connections are gone, and abort those that take too long.
+
+        Without this, an event loop that ends now would cut the last responses short, and leave
+        open transports behind.
+        """
+        if not await self._is_empty_soon():
+            for connection in list(self._open.values()):
+                connection.abort()
+            await self._is_empty_soon()
+
+    async def _is_empty_soon(self) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_BYTES_SECONDS):
+                await self._none_is_open.wait()
+        return self._none_is_open.is_set()
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
+        self._open[handler].transport = transport
         if self._context is not None:
             # TLS keeps what it has received until it is read, by default up to 256 KB.
             transport.set_read_buffer_limits(BUFFER_BYTES)  # type: ignore[attr-defined]
@@ -129,14 +172,14 @@ class _BoundedServer(web.Server):
             self._table.discard(handler)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        self._table.discard(handler)
+        self._discard(handler)
         receiving = self._receiving.pop(handler, None)
         if receiving is not None:
             # Without this, a body that waits for room would wait on, and keep what has come of it.
             receiving.cancel()
         super().connection_lost(handler, exc)
 
-    async def _open(self, handler: RequestHandler, connection: socket.socket) -> None:
+    async def _open_transport(self, handler: RequestHandler, connection: socket.socket) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: SharedReadBuffer(handler, self._read_buffer),
@@ -146,18 +189,13 @@ class _BoundedServer(web.Server):
             )
         except (OSError, RuntimeError):
             # Not TLS, too slow, or closed; uvloop raises the latter where it was closed before.
-            self._table.discard(handler)
-        finally:
-            del self._opening[handler]
+            self._discard(handler)
 
-    def _close(self, handler: RequestHandler) -> None:
-        if handler.transport is not None:
-            # Not `close`: TLS would wait half a minute for a close_notify that does not come.
-            handler.transport.abort()
-        elif handler in self._opening:
-            # The handshake meets the end of the connection, and fails.
-            with suppress(OSError):
-                self._opening[handler].shutdown(socket.SHUT_RDWR)
+    def _discard(self, handler: RequestHandler) -> None:
+        self._table.discard(handler)
+        self._open.pop(handler, None)
+        if not self._open:
+            self._none_is_open.set()
 
     async def _respond_counted(self, request: web.BaseRequest) -> web.StreamResponse:
         handler, task = request.protocol, asyncio.current_task()
@@ -192,11 +230,12 @@ class OpenPort:
     async def close(self) -> None:
         """Accept no more connections, send the last responses, and close the connections."""
         self._accept_loop.close()
+        await self._server.end_handshakes()
         # Lets the tasks of requests that have just come in start, so that they count as under way.
         await asyncio.sleep(0)
         self._server.pre_shutdown()
         await self._server.shutdown(_CLOSING_SECONDS)
-        await self._server.close_opening()
+        await self._server.end_connections()
 
 
 async def listen(

@@ -5,84 +5,16 @@ import errno
 import logging
 import socket
 import tracemalloc
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import uvloop
 from aiohttp import web
 
-from reprieve_certs import issue
-from reprieve_certs.serving import ServingContext
 from reprieve_runtime.serving import accept_loop
-from reprieve_runtime.serving.bounded_server import Bounds, OpenPort, listen
-from reprieve_testing.objects.builders import NOW
-from reprieve_testing.servers.attackers import Connection, is_closed
+from reprieve_runtime.serving.bounded_server import Bounds, listen
+from reprieve_testing.servers.attackers import is_closed
+from reprieve_testing.servers.tls_port import MOST, NewLoop, on_both_loops, run, tls_port
 from reprieve_testing.servers.webhook_program import any_certificate
-
-MOST = 3
-Body = Callable[[], Coroutine[None, None, None]]
-on_both_loops = pytest.mark.parametrize(
-    "new_loop",
-    [
-        pytest.param(asyncio.new_event_loop, id="asyncio"),
-        pytest.param(uvloop.new_event_loop, id="uvloop"),
-    ],
-)
-NewLoop = Callable[[], asyncio.AbstractEventLoop]
-
-
-def run(new_loop: NewLoop, body: Body) -> None:
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(body())
-
-
-@dataclass
-class Port:
-    """A port with TLS and room for three connections."""
-
-    opened: OpenPort
-    writers: list[asyncio.StreamWriter] = field(default_factory=list)
-
-    async def connect(self, *, speaks_tls: bool = True) -> Connection:
-        context = any_certificate() if speaks_tls else None
-        connection = await asyncio.open_connection("127.0.0.1", self.opened.port, ssl=context)
-        self.writers.append(connection[1])
-        return connection
-
-    async def ask(self) -> bytes:
-        """Send a request on a connection of its own, and return the last line of the response."""
-        reader, writer = await self.connect()
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        async with asyncio.timeout(60):
-            return (await reader.read()).splitlines()[-1]
-
-
-@asynccontextmanager
-async def tls_port(*, most: int = MOST, handshake_seconds: float = 60.0) -> AsyncIterator[Port]:
-    async def respond(_: web.BaseRequest) -> web.Response:
-        return web.Response(text="ok")
-
-    serving = ServingContext()
-    pair = issue.issue_serving(issue.issue_ca(NOW), issue.ServingNames(("localhost",)), NOW)
-    serving.load(pair.certificate_pem, pair.key_pem)
-    bounds = Bounds(
-        connections=most,
-        per_peer=most,
-        idle_seconds=60.0,
-        handshake_seconds=handshake_seconds,
-    )
-    port = Port(
-        await listen(respond, bounds, address="127.0.0.1", port=0, context=serving.listener)
-    )
-    try:
-        yield port
-    finally:
-        await port.opened.close()
-        for writer in port.writers:
-            writer.transport.abort()
 
 
 @on_both_loops

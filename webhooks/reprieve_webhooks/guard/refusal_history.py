@@ -46,16 +46,16 @@ class _Refusal:
 
 @dataclass(slots=True)
 class _Requests:
-    """The requests of one preemptor's scheduler that follow each other without a pause."""
+    """The requests of one preemptor's scheduler, one after another without a pause of its own."""
 
     at: float
     """When the last one came."""
     uids: set[str] = field(default_factory=set)
     count: int = 0
     last_uid: str = ""
-    waited_for: str = ""
-    """The victim at which the scheduler was told to wait: it asks for that one again, and its next
-    attempt begins."""
+    waited_for: set[str] = field(default_factory=set)
+    """The victims at which the scheduler was told to wait: it asks for each of them once more, and
+    its next attempt begins."""
 
     def add(self, uid: str) -> None:
         # The API server may ask twice about one request, if the pod has just changed.
@@ -139,10 +139,10 @@ class RefusalHistory:
         where an attempt begins. It may also wait where pods end all the time.
         """
         victims = self._victims_of(by) | {uid}
-        requests = self._requests_under_way(by)
+        requests = self._requests_before(uid, by)
         if (
             len(victims) == 1
-            or uid == requests.waited_for
+            or uid in requests.waited_for
             or requests.count >= _MAX_ATTEMPTS_IN_A_ROW * len(victims)
         ):
             return True
@@ -189,23 +189,28 @@ class RefusalHistory:
     def _victims_of(self, by: str) -> set[str]:
         return {uid for uid, refusal in self._recent() if refusal.preemptor == by}
 
-    def _requests_under_way(self, by: str) -> _Requests:
+    def _requests_before(self, uid: str, by: str) -> _Requests:
+        """Return the requests that a request for this victim follows; none after a pause."""
         now = self._monotonic()
         known = self._requests.get(by)
-        if known is None or (now - known.at >= _IMMEDIATE_SECONDS and not known.waited_for):
+        if known is None:
             return _Requests(now)
-        return known
+        # A wait that the scheduler was told to make is no pause of its own.
+        is_pause = now - known.at >= _IMMEDIATE_SECONDS and uid not in known.waited_for
+        return _Requests(now) if is_pause else known
 
     def _record_request(self, uid: str, by: str, *, waits: bool = False) -> None:
         if not by:
             return
-        requests = self._requests_under_way(by)
-        if requests.waited_for:
-            requests = _Requests(self._monotonic())
+        requests = self._requests_before(uid, by)
+        if uid in requests.waited_for:
+            # The wait is over, and nothing counts but what follows.
+            requests = _Requests(self._monotonic(), waited_for=requests.waited_for - {uid})
         else:
             requests.add(uid)
             requests.at = self._monotonic()
-        requests.waited_for = uid if waits else ""
+        if waits:
+            requests.waited_for.add(uid)
         self._requests[by] = requests
 
     def _not_found_answers(self, uid: str, node: str, by: str) -> float:

@@ -187,6 +187,22 @@ def test_after_the_wait_the_victim_is_asked_for_again_and_the_next_attempt_begin
     assert asked(clock, "abc", after=0) == "c"
 
 
+def test_another_victim_after_a_wait_is_the_first_one_of_the_next_attempt(clock: Clock) -> None:
+    asked(clock, "abc")
+    assert asked(clock, "ab") == ""
+    clock.refuse("c")
+    assert asked(clock, "dabc", after=12) == "c"
+
+
+def test_victims_that_are_asked_for_during_a_wait_do_not_end_it(clock: Clock) -> None:
+    asked(clock, "abc")
+    assert asked(clock, "ab") == ""
+    clock.refuse("c")
+    assert asked(clock, "a", after=0.1) == ""
+    assert asked(clock, "c", after=12) == "c"
+    assert asked(clock, "abc", after=0) == "c"
+
+
 def test_a_preemptor_with_one_victim_and_an_unknown_one_may_wait(clock: Clock) -> None:
     assert asked(clock, "aaa") == "aaa"
     asked(clock, "bc", by="q")
