@@ -8,7 +8,7 @@ import base64
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,15 @@ from reprieve_webhooks.checkpoints.route import MAX_BYTES, PATH, routes
 from reprieve_webhooks.checkpoints.service import CheckpointReports
 from reprieve_webhooks.http.request_body import RequestBodyReader
 
-PROGRAM = Path(sys.executable).with_name("reprieve-agent")
+PROGRAM = (str(Path(sys.executable).with_name("reprieve-agent")),)
+IMPATIENT = """
+from reprieve_agent import main, report_client
+main.POLL_SECONDS = 0.05
+report_client._TIMEOUT_SECONDS = 1.0
+raise SystemExit(main.main())
+"""
+IMPATIENT_PROGRAM = (sys.executable, "-c", IMPATIENT)
+"""The same, with shorter waits. It has TLS in its memory, which the program itself has not."""
 ADDRESS = "127.107.3.1"
 """An address of loopback on which nothing else listens."""
 PODS = "/api/v1/namespaces/team-a/pods"
@@ -75,7 +83,9 @@ class RunningAgent:
 
 
 @asynccontextmanager
-async def an_agent(directory: Path, url: str, ca: bytes) -> AsyncIterator[RunningAgent]:
+async def an_agent(
+    directory: Path, url: str, ca: bytes, program: Sequence[str] = IMPATIENT_PROGRAM
+) -> AsyncIterator[RunningAgent]:
     folder, token = directory / "run", directory / "token"
     folder.mkdir()
     token.write_text(SECRET + "\n")
@@ -86,7 +96,7 @@ async def an_agent(directory: Path, url: str, ca: bytes) -> AsyncIterator[Runnin
     }
     request = folder / "request"
     process = await asyncio.create_subprocess_exec(
-        PROGRAM,
+        *program,
         *("--request", str(request), "--address", ADDRESS),
         stderr=asyncio.subprocess.PIPE,
         env=variables,
@@ -123,7 +133,7 @@ async def webhooks(directory: Path) -> AsyncIterator[tuple[RunningServer, StubAp
 async def test_a_save_is_written_to_the_pod(tmp_path: Path) -> None:
     async with (
         webhooks(tmp_path) as (server, stub),
-        an_agent(tmp_path, server.url + PATH, server.ca.certificate_pem) as agent,
+        an_agent(tmp_path, server.url + PATH, server.ca.certificate_pem, PROGRAM) as agent,
     ):
         saved_at = agent.save()
         await until(lambda: len(stub.patches) == 1)
