@@ -41,9 +41,9 @@ def _measure_unit_tests_alone(items: list[pytest.Item], folders: dict[Path, str]
 def _mix(waiting: list[Path], computing: list[Path]) -> list[Path]:
     """Spread both evenly over one list, so that some workers compute while others wait.
 
-    Files that wait take longest: the last third of the list has none.
+    Files that wait take longest: the last tenth of the list has none.
     """
-    places = [(2 / 3 * index / len(waiting), file) for index, file in enumerate(waiting)]
+    places = [(0.9 * index / len(waiting), file) for index, file in enumerate(waiting)]
     places += [(index / len(computing), file) for index, file in enumerate(computing)]
     return [file for _, file in sorted(places, key=lambda place: place[0])]
 
