@@ -60,8 +60,8 @@ test-all: test upstream docs-tools ## `make test`, and the slow proofs: chaos, g
 		REPRIEVE_SCENES=50 REPRIEVE_SEED=$$seeds $(BIN)/pytest $(SIDE_BY_SIDE) -m slow tests
 
 .PHONY: test-fast
-test-fast: setup ## the tests that need no cluster: unit, contract, integration (under a minute)
-	@$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) tests/unit tests/contract tests/integration
+test-fast: setup ## the tests that need no cluster, without the heavy ones: unit, contract, integration (under a minute; HEAVY=1: all)
+	@$(if $(HEAVY),,REPRIEVE_EXAMPLES=10) $(BIN)/pytest $(SIDE_BY_SIDE) -m 'not slow$(if $(HEAVY),, and not heavy)' tests/unit tests/contract tests/integration
 
 .PHONY: test-cluster
 test-cluster: setup binaries ## the cluster tests of `make test`: on a real control plane and, where it can run, a real node

@@ -1,4 +1,4 @@
-"""What all tests share: plugins, the order of tests, and what is measured."""
+"""What all tests share: plugins, and what is measured."""
 
 import gc
 from collections.abc import Iterator
@@ -6,23 +6,20 @@ from collections.abc import Iterator
 import pytest
 
 pytest_plugins = [
+    "reprieve_testing.pytest_plugins.file_order",
     "reprieve_testing.pytest_plugins.run_lock",
     "reprieve_testing.pytest_plugins.rewrite_once",
     "reprieve_testing.pytest_plugins.progress",
 ]
 
-_ORDER = ("chaos", "cluster", "differential", "integration", "contract", "unit")
-"""Folders, those with the longest files first: else a run ends with one worker that is busy."""
-
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with what takes long; within that, keep the order of files and tests."""
-    tests = config.rootpath / "tests"
-    folders = {item: item.path.relative_to(tests).parts[0] for item in items}
-    items.sort(key=lambda item: _ORDER.index(folders[item]))
+    """Measure unit tests alone: they cover the policy, and others would take four times as long."""
+    if not config.getoption("cov_source", None):
+        return
+    unit = config.rootpath / "tests" / "unit"
     for item in items:
-        # Unit tests alone cover the policy. Measuring the others takes them four times as long.
-        if folders[item] != "unit":
+        if not item.path.is_relative_to(unit):
             item.add_marker("no_cover")
 
 

@@ -8,7 +8,7 @@ import base64
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,13 @@ from reprieve_webhooks.checkpoints.route import MAX_BYTES, PATH, routes
 from reprieve_webhooks.checkpoints.service import CheckpointReports
 from reprieve_webhooks.http.request_body import RequestBodyReader
 
-PROGRAM = Path(sys.executable).with_name("reprieve-agent")
+PROGRAM = (str(Path(sys.executable).with_name("reprieve-agent")),)
+IMPATIENT = """
+from reprieve_agent import main, report_client
+main.POLL_SECONDS = 0.05
+report_client._TIMEOUT_SECONDS = {timeout_seconds}
+raise SystemExit(main.main())
+"""
 ADDRESS = "127.107.3.1"
 """An address of loopback on which nothing else listens."""
 PODS = "/api/v1/namespaces/team-a/pods"
@@ -74,8 +80,18 @@ class RunningAgent:
             return bool(await reply.json() == {"state": "idle"})
 
 
+def impatient(timeout_seconds: float = DEADLINE_SECONDS) -> Sequence[str]:
+    """Return the same program, which looks at its file more often.
+
+    It has TLS in its memory, which the program itself has not.
+    """
+    return (sys.executable, "-c", IMPATIENT.format(timeout_seconds=timeout_seconds))
+
+
 @asynccontextmanager
-async def an_agent(directory: Path, url: str, ca: bytes) -> AsyncIterator[RunningAgent]:
+async def an_agent(
+    directory: Path, url: str, ca: bytes, program: Sequence[str]
+) -> AsyncIterator[RunningAgent]:
     folder, token = directory / "run", directory / "token"
     folder.mkdir()
     token.write_text(SECRET + "\n")
@@ -86,7 +102,7 @@ async def an_agent(directory: Path, url: str, ca: bytes) -> AsyncIterator[Runnin
     }
     request = folder / "request"
     process = await asyncio.create_subprocess_exec(
-        PROGRAM,
+        *program,
         *("--request", str(request), "--address", ADDRESS),
         stderr=asyncio.subprocess.PIPE,
         env=variables,
@@ -123,7 +139,7 @@ async def webhooks(directory: Path) -> AsyncIterator[tuple[RunningServer, StubAp
 async def test_a_save_is_written_to_the_pod(tmp_path: Path) -> None:
     async with (
         webhooks(tmp_path) as (server, stub),
-        an_agent(tmp_path, server.url + PATH, server.ca.certificate_pem) as agent,
+        an_agent(tmp_path, server.url + PATH, server.ca.certificate_pem, PROGRAM) as agent,
     ):
         saved_at = agent.save()
         await until(lambda: len(stub.patches) == 1)
@@ -142,7 +158,7 @@ async def test_a_peer_with_a_certificate_of_another_ca_gets_no_token(tmp_path: P
     other = issue.issue_ca(datetime.now(UTC)).certificate_pem
     async with (
         webhooks(tmp_path) as (server, stub),
-        an_agent(tmp_path, server.url + PATH, other) as agent,
+        an_agent(tmp_path, server.url + PATH, other, impatient()) as agent,
     ):
         agent.save()
         line = await agent.log()
@@ -165,7 +181,8 @@ async def test_a_peer_that_never_answers_delays_no_request_and_no_token_is_logge
     silent = await asyncio.start_server(accept, "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
     ca = issue.issue_ca(datetime.now(UTC)).certificate_pem
-    async with silent, an_agent(tmp_path, f"https://127.0.0.1:{port}/", ca) as agent:
+    url, program = f"https://127.0.0.1:{port}/", impatient(timeout_seconds=0.5)
+    async with silent, an_agent(tmp_path, url, ca, program) as agent:
         agent.save()
         async with asyncio.timeout(DEADLINE_SECONDS):
             await connected.wait()
@@ -176,7 +193,7 @@ async def test_a_peer_that_never_answers_delays_no_request_and_no_token_is_logge
 
 
 async def test_values_that_cannot_be_used_do_not_end_the_agent(tmp_path: Path) -> None:
-    async with an_agent(tmp_path, "http://127.0.0.1/", b"no certificate") as agent:
+    async with an_agent(tmp_path, "http://127.0.0.1/", b"no certificate", impatient()) as agent:
         agent.save()
         line = await agent.log()
         assert line["error"] == "ValueError: the URL must begin with https://"

@@ -4,6 +4,8 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from bench.gate import __main__ as gate
 from bench.gate import comparison
 from realcluster.progress import Progress
@@ -26,6 +28,7 @@ review.decide_admission = decide_twice
 """Python imports it before everything else."""
 
 
+@pytest.mark.heavy  # counts all reviews in three processes
 def test_unchanged_code_passes_twice_and_a_dearer_review_fails(
     tmp_path: Path,
 ) -> None:

@@ -16,7 +16,10 @@ from reprieve_policy.facts import Facts
 from reprieve_testing.servers.reviews import running_server, trusting
 
 ROOT = Path(__file__).parents[3]
-REVIEWS = [300, pytest.param(20_000, marks=pytest.mark.slow)]
+REVIEWS = [
+    pytest.param(300, marks=pytest.mark.heavy),  # starts the webhooks beside the fuzzer
+    pytest.param(20_000, marks=pytest.mark.slow),
+]
 DEADLINE_SECONDS = 300.0  # some 10 are usual
 
 

@@ -44,6 +44,7 @@ def open_files(pid: int) -> int:
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
+@pytest.mark.heavy  # a process each, and more than a thousand connections
 @pytest.mark.parametrize("addresses", [1, 100])
 async def test_half_open_requests_leave_the_operator_its_file_descriptors(
     tmp_path: Path, addresses: int

@@ -82,6 +82,7 @@ async def test_the_pods_of_one_owner_are_recorded_together(tmp_path: Path) -> No
     assert stub.count(resource="jobs") < pods
 
 
+@pytest.mark.heavy  # many pods, and calls that wait for each other
 async def test_an_api_server_with_little_capacity_is_not_flooded(tmp_path: Path) -> None:
     pods, capacity = 200, 8
     stub = await evict_gang(tmp_path, pods, owned=False, capacity=capacity)

@@ -30,6 +30,7 @@ from reprieve_webhooks.settings import Settings
 (CONTAINER,) = manifests.named("Deployment", "reprieve-webhooks")["spec"]["template"]["spec"][
     "containers"
 ]
+pytestmark = pytest.mark.heavy  # a process at its memory limit
 LIMIT = int(CONTAINER["resources"]["limits"]["memory"].removesuffix("Mi")) * 1024 * 1024
 LARGEST = Settings().max_review_bytes
 REVIEWS = 20

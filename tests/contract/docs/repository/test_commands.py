@@ -64,3 +64,12 @@ def _assert_exists(words: list[str]) -> None:
     assert {
         word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)
     } <= options, words
+
+
+def test_heavy_tests_are_left_out_by_test_fast_alone_and_not_in_the_public_ci() -> None:
+    lines = MAKEFILE.splitlines()
+    (recipe,) = [number for number, line in enumerate(lines) if "not heavy" in line]
+    assert lines[recipe - 1].startswith("test-fast:")
+    for workflow in ("ci.yaml", "release.yaml"):
+        text = (manifests.ROOT / ".github" / "workflows" / workflow).read_text(encoding="utf-8")
+        assert text.count("test-fast") == text.count("test-fast HEAVY=1") == 1

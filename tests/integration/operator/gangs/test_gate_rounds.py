@@ -41,6 +41,8 @@ SIZE = 5
 """5 of 8 places: no two gangs fit."""
 GANGS = 6
 DEADLINE_SECONDS = 60.0
+STEP_SECONDS = 0.002
+"""Of the scheduler and the Job controller. One step in ten binds a pod."""
 
 
 class Cluster(StubApi):
@@ -226,6 +228,7 @@ async def a_world(
     directory: Path, monkeypatch: pytest.MonkeyPatch, stuck: str = ""
 ) -> AsyncIterator[tuple[World, Api]]:
     monkeypatch.setattr(gate_controller, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(gate_controller, "_BATCH_SECONDS", 0.01)
     # No decision that was missed is made up for.
     monkeypatch.setattr(gate_turns, "_FULL_SECONDS", float("inf"))
     monkeypatch.setattr(stub_module, "StubApi", Cluster)
@@ -257,7 +260,7 @@ async def test_gangs_of_which_one_fits_at_a_time_all_run(
                     if world.chance.random() < kills:
                         await stop_controller(running)
                         running = start_controller(api)
-                    await asyncio.sleep(0.005)
+                    await asyncio.sleep(STEP_SECONDS)
         finally:
             await stop_controller(running)
 
@@ -273,7 +276,7 @@ async def test_a_gang_that_the_scheduler_never_places_holds_the_others_up_for_it
             async with asyncio.timeout(DEADLINE_SECONDS):
                 while world.ended != gangs - {"gang-0"}:
                     world.step()
-                    await asyncio.sleep(0.005)
+                    await asyncio.sleep(STEP_SECONDS)
             assert next(world.created) > len(world.wanted), "its pods were replaced"
             assert world.placed()["gang-0"] == 0, "none of them is idle on a node"
         finally:

@@ -148,6 +148,14 @@ class Running:
         await self.until(lambda: ("team", name) not in self.controller._reflector.items)
 
 
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reconcile soon after a change, and often without one."""
+    monkeypatch.setattr(gate_controller, "_BATCH_SECONDS", 0.01)
+    monkeypatch.setattr(gate_controller, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(gate_controller, "_UNSEEN_SECONDS", 0.02)
+
+
 @asynccontextmanager
 async def running_controller(
     directory: Path, *pods: Any, room: int = 110, barred: tuple[str, ...] = (), **collections: Any

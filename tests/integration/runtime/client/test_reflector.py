@@ -48,6 +48,11 @@ class Kept:
         await until(lambda: self.stub.calls[WATCH] == watches and self.stub.open_watches == 1)
 
 
+@pytest.fixture
+def short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_backoff, "_FIRST_SECONDS", 0.01)
+
+
 @asynccontextmanager
 async def kept(directory: Path, *things: dict[str, Any], page: int = 20) -> AsyncIterator[Kept]:
     by_name = {found["metadata"]["name"]: found for found in things}
@@ -86,6 +91,7 @@ async def test_an_unreadable_object_is_skipped_and_counted_and_causes_no_new_lis
         assert made.forgotten == []
 
 
+@pytest.mark.usefixtures("short_backoff")
 async def test_an_object_that_becomes_unreadable_keeps_its_last_readable_version(
     tmp_path: Path,
 ) -> None:
@@ -126,10 +132,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("refusal", REFUSED.values(), ids=REFUSED)
+@pytest.mark.usefixtures("short_backoff")
 async def test_after_an_error_the_watch_resumes_from_its_last_version(
-    tmp_path: Path, refusal: tuple[int, str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, refusal: tuple[int, str]
 ) -> None:
-    monkeypatch.setattr(watch_backoff, "_FIRST_SECONDS", 0.01)
     async with kept(tmp_path, thing("a", 1)) as made:
         made.stub.send("ADDED", thing("b", 2, "5"))
         await until(lambda: made.sizes == {"a": 1, "b": 2})
@@ -148,6 +154,7 @@ STALE = {
 
 
 @pytest.mark.parametrize("refusal", STALE.values(), ids=STALE)
+@pytest.mark.usefixtures("short_backoff")
 async def test_an_invalid_version_causes_a_new_list(
     tmp_path: Path, refusal: tuple[int, str]
 ) -> None:
@@ -160,6 +167,7 @@ async def test_an_invalid_version_causes_a_new_list(
         assert made.stub.calls[ALL] == 2
 
 
+@pytest.mark.usefixtures("short_backoff")
 async def test_a_version_with_many_errors_in_a_row_causes_a_new_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +207,7 @@ async def test_a_watch_that_ends_after_a_while_is_restarted_at_once(
         await made.follows(2)
 
 
+@pytest.mark.usefixtures("short_backoff")
 async def test_a_line_that_is_not_an_event_does_not_end_the_reflector(tmp_path: Path) -> None:
     async with kept(tmp_path, thing("a", 1)) as made:
         made.stub.send("MODIFIED", "no object")
@@ -209,6 +218,7 @@ async def test_a_line_that_is_not_an_event_does_not_end_the_reflector(tmp_path: 
         assert made.stub.calls[ALL] == 1
 
 
+@pytest.mark.usefixtures("short_backoff")
 async def test_a_refusal_counts_as_a_response_but_not_as_an_event(tmp_path: Path) -> None:
     async with kept(tmp_path, thing("a", 1)) as made:
         told = made.reflector._last_event_at

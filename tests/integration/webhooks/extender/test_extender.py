@@ -24,7 +24,7 @@ from reprieve_testing.objects.cluster_views import (
 )
 from reprieve_testing.servers.reviews import RunningServer, a_pod, a_review, running_server
 from reprieve_testing.servers.stub_api import until
-from reprieve_webhooks.extender import api
+from reprieve_webhooks.extender import api, service
 from reprieve_webhooks.extender.metrics import FALLBACKS, CallOutcome, ExtenderMetrics
 from reprieve_webhooks.extender.route import PATH, routes
 from reprieve_webhooks.extender.service import Extender
@@ -91,6 +91,12 @@ async def serving(
         yield Called(server, cluster_view, choices, extender, registry)
         # Whatever the test sent: a review is answered.
         assert (await server.ask("/validate", a_review(a_pod())))["allowed"] is True
+
+
+@pytest.fixture
+def short_watch_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the wait for the watches, for calls about what no watch will ever show."""
+    monkeypatch.setattr(service, "_WATCH_LAG_SECONDS", 0.05)
 
 
 async def _send_half(server: RunningServer) -> int:
@@ -291,6 +297,7 @@ async def test_while_the_watches_are_behind_the_scheduler_uses_its_own_choice() 
         assert called.counted(CallOutcome.BEHIND) == 1
 
 
+@pytest.mark.usefixtures("short_watch_lag")
 async def test_while_pods_have_an_old_policy_the_scheduler_uses_its_own_choice() -> None:
     async with serving(
         FixedClusterView([a_scheduled_pod("a", "one")], is_up_to_date=False)
@@ -306,6 +313,7 @@ async def test_a_watch_that_is_a_moment_behind_is_waited_for() -> None:
         assert await called.call({"one": "a"}) == {"one": victims("a")}
 
 
+@pytest.mark.usefixtures("short_watch_lag")
 async def test_a_preemptor_that_no_watch_has_seen_gets_no_victims() -> None:
     async with serving() as called:
         status, _ = await called.refused(an_extender_call({"one": "a"}, "stranger"))
@@ -314,12 +322,14 @@ async def test_a_preemptor_that_no_watch_has_seen_gets_no_victims() -> None:
         assert called.choices.find("one", "a", by="p") is None
 
 
+@pytest.mark.usefixtures("short_watch_lag")
 async def test_no_node_is_checked_before_the_preemptor_is_seen_and_each_once_at_the_end() -> None:
     async with serving() as called:
         await called.refused(an_extender_call({"one": "x", "two": "x"}, "stranger"))
         assert called.cluster_view.lookups == 2
 
 
+@pytest.mark.usefixtures("short_watch_lag")
 async def test_a_node_with_unknown_victims_is_rejected() -> None:
     async with serving() as called:
         assert await called.call({"one": "a", "two": "x"}) == {"one": victims("a")}
@@ -435,6 +445,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize(("body", "status"), HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.usefixtures("short_watch_lag")
 async def test_hostile_bodies_are_answered_in_one_sentence(body: bytes, status: int) -> None:
     async with serving(FixedClusterView([], [])) as called:
         found, text = await called.refused(body)
@@ -485,6 +496,7 @@ WITHOUT_VICTIMS = {
 
 
 @pytest.mark.parametrize("fields", WITHOUT_VICTIMS.values(), ids=WITHOUT_VICTIMS)
+@pytest.mark.usefixtures("short_watch_lag")
 async def test_no_pod_is_preempted_for(fields: dict[str, Any]) -> None:
     cluster_view = FixedClusterView(
         [a_scheduled_pod("a", "one")], [a_preemptor(**{"scheduler": "ours", **fields})]

@@ -100,6 +100,7 @@ async def test_groups_that_are_served_later_count_and_cost_one_call_an_interval_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(informers, "_ABSENT_RETRY_SECONDS", INTERVAL_SECONDS)
+    monkeypatch.setattr(informers, "_POLICY_CHECK_SECONDS", INTERVAL_SECONDS)
     began = time.monotonic()
     async with without_groups(tmp_path) as (stub, cluster_view):
         await until(lambda: stub.calls[GROUPS] >= 4)

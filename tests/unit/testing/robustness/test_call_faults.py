@@ -7,6 +7,7 @@ import pytest
 
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.chaos.proxy import Dropped, ProxiedCall, ProxiedResponse, Refused
+from reprieve_testing.robustness import call_faults, insisting
 from reprieve_testing.robustness.call_faults import CallFaults
 from reprieve_testing.robustness.insisting import insist
 from reprieve_testing.robustness.plan import Fault
@@ -45,7 +46,8 @@ async def test_a_part_of_the_calls_is_refused_while_the_fault_lasts(
     assert faults.calls == 600
 
 
-async def test_a_slow_call_is_forwarded():
+async def test_a_slow_call_is_forwarded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(call_faults, "_SLOW_SECONDS", (0.0, 0.01))
     faults = CallFaults(Random(1))
     faults.begin(Fault.SLOW_CALLS, 60)
     await asyncio.gather(*(faults.before(CALL) for _ in range(10)))
@@ -75,7 +77,10 @@ async def test_only_an_accepted_write_of_the_lease_is_a_renewal():
     assert faults.leader == "second"
 
 
-async def test_the_test_goes_on_while_the_control_plane_is_disturbed():
+async def test_the_test_goes_on_while_the_control_plane_is_disturbed(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(insisting, "_PAUSE_SECONDS", 0.0)
     errors = [ApiError(0, "", "away"), ExceptionGroup("", [ApiError(503, "", "busy")])]
 
     async def call(result: str) -> str:

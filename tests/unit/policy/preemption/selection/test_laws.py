@@ -447,6 +447,7 @@ def subjects() -> set[str]:
     return found
 
 
+@pytest.mark.heavy  # decides hundreds of snapshots
 @pytest.mark.parametrize("subject", ABOUT)
 def test_the_generated_snapshots_cover(subject: str, subjects: set[str]):
     """Without this, a law could hold because it is never at stake."""
