@@ -28,7 +28,7 @@ from .metrics import OperatorMetrics
 from .server import ProbeServer
 from .settings import OperatorSettings
 from .ui import pages
-from .ui.document import Document, build, state_of
+from .ui.document import PageDocument, build, state_of
 
 _log = logging.getLogger(__name__)
 _CERTIFICATE_CHECK_SECONDS = 60.0
@@ -108,7 +108,7 @@ async def run(settings: OperatorSettings) -> None:
 def _ui_handlers(
     api: Api, settings: OperatorSettings, leader: Leader, history: History, clock: Clock
 ) -> Mapping[str, Handler]:
-    def document() -> Document:
+    def document() -> PageDocument:
         term = leader.term
         return build(
             identity=settings.holder_identity,

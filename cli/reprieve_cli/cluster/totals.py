@@ -21,14 +21,14 @@ _LEFT = (Phase.GONE, Phase.REQUEUED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Status:
+class _StartTime:
     startTime: str | None = None  # noqa: N815 - the API's own name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StartedPod:
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    status: _Status = field(default_factory=_Status)
+    status: _StartTime = field(default_factory=_StartTime)
 
 
 class WorkTimes:

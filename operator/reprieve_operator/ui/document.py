@@ -65,7 +65,7 @@ class LeaderState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class PageDocument:
     """All of the page. Without `is_leading`, only the leader's name says anything."""
 
     now: datetime
@@ -109,10 +109,10 @@ def state_of(term: Term) -> LeaderState:
 
 def build(
     *, identity: str, leader: str, now: datetime, state: LeaderState | None, history: History
-) -> Document:
+) -> PageDocument:
     """Return the document; `state` is `None` where this replica does not lead."""
     if state is None:
-        return Document(now=now, is_leading=False, identity=identity, leader=leader)
+        return PageDocument(now=now, is_leading=False, identity=identity, leader=leader)
     shown = sorted((_shown(victim, history) for victim in state.victims), key=_urgency)
     current = {victim.uid for victim in shown}
     gangs = gang_rows(state.gates, state.victims, state.diverging)
@@ -124,7 +124,7 @@ def build(
         replacements=state.replacements,
         suspended=state.suspended,
     )
-    return Document(
+    return PageDocument(
         now=now,
         is_leading=True,
         identity=identity,

@@ -14,7 +14,7 @@ from aiohttp import web
 from reprieve_runtime.serving.metrics_access import MetricsAccess
 from reprieve_runtime.serving.metrics_port import Handler, refuse
 
-from .document import Document
+from .document import PageDocument
 
 PATH = "/ui"
 ROLE = "reprieve:ui-reader"
@@ -40,7 +40,7 @@ HEADERS: Mapping[str, str] = {
 }
 
 
-def handlers(access: MetricsAccess, document: Callable[[], Document]) -> Mapping[str, Handler]:
+def handlers(access: MetricsAccess, document: Callable[[], PageDocument]) -> Mapping[str, Handler]:
     """Return what answers each path below `/ui`."""
 
     async def respond_with_data(request: web.BaseRequest) -> web.StreamResponse:

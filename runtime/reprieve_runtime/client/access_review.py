@@ -29,12 +29,12 @@ class User(Protocol):
         """What the authenticator adds, for authorizers."""
 
 
-class _Status(msgspec.Struct):
+class _ReviewStatus(msgspec.Struct):
     allowed: bool = False
 
 
 class _AccessReview(msgspec.Struct):
-    status: _Status
+    status: _ReviewStatus
 
 
 async def has_right(

@@ -77,7 +77,7 @@ _LOG.addFilter(_is_not_client_error)
 
 
 @dataclass(slots=True)
-class _Connection:
+class _AcceptedConnection:
     """A connection from accept on, until it is gone."""
 
     socket: socket.socket
@@ -117,7 +117,7 @@ class _BoundedServer(web.Server):
             most_of_peer=bounds.per_peer,
             now=asyncio.get_running_loop().time,
         )
-        self._open: dict[RequestHandler, _Connection] = {}
+        self._open: dict[RequestHandler, _AcceptedConnection] = {}
         """Each connection until its transport is gone; aiohttp's own list ends with `shutdown`."""
         self._none_is_open = asyncio.Event()
         self._none_is_open.set()
@@ -129,7 +129,7 @@ class _BoundedServer(web.Server):
     def take(self, connection: socket.socket, peer: str) -> None:
         """Count a connection that was accepted, and begin to serve it."""
         handler = self()
-        self._open[handler] = _Connection(connection)
+        self._open[handler] = _AcceptedConnection(connection)
         self._none_is_open.clear()
         task = asyncio.create_task(self._open_transport(handler, connection))
         self._handshakes.add(task)

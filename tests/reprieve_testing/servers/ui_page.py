@@ -107,7 +107,7 @@ class UiPage:
         key = VictimSetKey(f"uid-{name}", node)
         self.sets |= {f"uid-{victim}": key for victim in victims}
 
-    def document(self) -> document.Document:
+    def document(self) -> document.PageDocument:
         """Return what the page shows now."""
         state = LeaderState(
             victims=self.victims,

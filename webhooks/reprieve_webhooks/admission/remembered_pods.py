@@ -56,7 +56,7 @@ _ENCODE = msgspec.msgpack.Encoder().encode
 Key = tuple[str, str, bytes]
 
 
-class WatchedFacts(Protocol):
+class WatchedState(Protocol):
     """What watches know of the cluster."""
 
     @property
@@ -73,7 +73,7 @@ class WatchedFacts(Protocol):
 class RememberedPods:
     """The answers of one replica."""
 
-    def __init__(self, source: WatchedFacts) -> None:
+    def __init__(self, source: WatchedState) -> None:
         self._source = source
         self._seen: BoundedDict[int, None] = BoundedDict(_MAX_SEEN)
         # With the version of the facts.
