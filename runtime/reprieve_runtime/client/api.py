@@ -33,8 +33,14 @@ JSON_PATCH = "application/json-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 METADATA_ONLY = f"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
 """For one object; an API server that cannot send metadata only sends the whole object."""
+VERSION_ONLY = f"application/json;as=Table;g=meta.k8s.io;v=v1,{JSON}"
+"""For an object whose new version is all that is read of the answer: a table of a fixed size, with
+`WITHOUT_OBJECT`. The metadata alone grow with the pod, because they name the writer of each field.
+"""
 _METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 Params = Mapping[str, str]
+WITHOUT_OBJECT: Params = {"includeObject": "None"}
+"""Leaves the objects out of a table."""
 _WATCH_SECONDS = 290
 """The server ends a watch after this; without it, one behind a dead load balancer never ends."""
 _WATCH: Params = {
@@ -112,9 +118,11 @@ class Api:
             raise _to_api_error(response, text)
         return text
 
-    async def get(self, path: str, decode_as: type[T], *, params: Params | None = None) -> T:
-        """Read one object."""
-        return decode(await self.request("GET", path, params=params), decode_as)
+    async def get(
+        self, path: str, decode_as: type[T], *, params: Params | None = None, accept: str = JSON
+    ) -> T:
+        """Read one object; `accept` may request less than the whole object."""
+        return decode(await self.request("GET", path, params=params, accept=accept), decode_as)
 
     async def post(
         self,
@@ -150,8 +158,8 @@ class Api:
         return decode(text, decode_as)
 
     async def delete(self, path: str, body: object) -> None:
-        """Delete one object; `body` is the DeleteOptions. Of the object, metadata only is sent."""
-        await self.request("DELETE", path, body=body, accept=METADATA_ONLY)
+        """Delete one object; `body` is the DeleteOptions. The object is not sent back."""
+        await self.request("DELETE", path, params=WITHOUT_OBJECT, body=body, accept=VERSION_ONLY)
 
     async def post_subresource(self, path: str, body: object) -> None:
         """Post to a subresource that answers with a `Status`; raise a failure for any HTTP status.

@@ -22,7 +22,7 @@ from aiohttp import web
 from reprieve_policy import keys
 from reprieve_runtime.client.api import Api
 
-from .stub_api import connect
+from .stub_api import connect, refusal_of_initial_events
 
 _NAMED = ("pods", "jobs", "leases", "configmaps", "namespaces")
 _STATUS_SECONDS = 0.05
@@ -62,6 +62,8 @@ class BusyApi:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one call."""
+        if "sendInitialEvents" in request.query:
+            return refusal_of_initial_events()
         if "watch" in request.query:
             return await self._watch(request)
         resource = resource_of(request.path)
