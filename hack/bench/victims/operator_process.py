@@ -99,10 +99,10 @@ class OperatorProcess:
             time.sleep(_PAUSE_SECONDS)
 
 
-def redirected(kubeconfig: Path, port: int) -> Path:
-    """Write a kubeconfig for another port of this machine beside one; return its path."""
+def redirected(kubeconfig: Path, url: str) -> Path:
+    """Write a kubeconfig for another URL beside one; return its path."""
     config = json.loads(kubeconfig.read_text())
-    config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+    config["clusters"][0]["cluster"]["server"] = url
     path = kubeconfig.with_name(f"{kubeconfig.stem}-relayed.yaml")
     write_private(path, json.dumps(config))
     return path

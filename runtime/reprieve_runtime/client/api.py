@@ -200,15 +200,14 @@ class Api:
                 return
             query["continue"] = str(continuation)
 
-    async def watch(
+    def watch(
         self, path: str, decode_as: type[T], *, resource_version: str, params: Params | None = None
     ) -> AsyncIterator[WatchEvent[T]]:
         """Yield events until the server ends the watch; raises `ApiError` (410: list again)."""
         query = {**(params or {}), **_WATCH, "resourceVersion": resource_version}
-        async for event in self._watch(path, decode_as, query, lambda _: None):
-            yield event
+        return self._watch(path, decode_as, query, lambda _: None)
 
-    async def list_and_watch(
+    def list_and_watch(
         self,
         path: str,
         decode_as: type[T],
@@ -227,8 +226,7 @@ class Api:
             "sendInitialEvents": "true",
             "resourceVersionMatch": "NotOlderThan",
         }
-        async for event in self._watch(path, decode_as, query, on_open):
-            yield event
+        return self._watch(path, decode_as, query, on_open)
 
     async def _watch(
         self, path: str, decode_as: type[T], query: Params, on_open: Callable[[bool], None]
