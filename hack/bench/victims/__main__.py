@@ -121,7 +121,7 @@ def _count_bytes(
 ) -> Iterator[Traffic]:
     for contender in (REPRIEVE, BARE):
         with relay.to(cluster.port("kube-apiserver")) as passed:
-            kubeconfig = redirected(cluster.kubeconfig, passed.url)
+            kubeconfig = redirected(cluster.kubeconfig, passed.url, passed.authority)
             if contender == BARE:
                 measurement.turn(None, victims, 1, kubeconfig)
             else:

@@ -1,7 +1,7 @@
 """Counts the bytes between a program and the API server, by call.
 
-A port without TLS forwards all requests with the program's own credentials, and all answers as they
-come, compressed or not. It has a turn of its own, because forwarding takes time.
+A port with a certificate of its own forwards all requests with the program's own token, and all
+answers as they come, compressed or not. It has a turn of its own, because forwarding takes time.
 """
 
 from __future__ import annotations
@@ -13,10 +13,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http import HTTPStatus
+from ipaddress import IPv4Address
 
 import aiohttp
 from aiohttp import web
+
+from reprieve_certs import issue
+from reprieve_certs.serving import ServingContext
 
 _OF_ONE_CONNECTION = frozenset({"connection", "keep-alive", "transfer-encoding", "host"})
 _FINALIZERS_ONLY = {"finalizers", "uid", "resourceVersion"}
@@ -24,8 +29,10 @@ _FINALIZERS_ONLY = {"finalizers", "uid", "resourceVersion"}
 
 @dataclass
 class Relay:
-    """The relay's address, and the bytes so far: bodies and heads, without TLS."""
+    """The relay's address and its CA, and the bytes so far: bodies and heads, without TLS."""
 
+    authority: bytes = b""
+    """As PEM."""
     url: str = ""
     sent: int = 0
     received: Counter[str] = field(default_factory=Counter)
@@ -69,13 +76,25 @@ async def _serve(relay: Relay, port: int, ready: threading.Event, stop: asyncio.
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
             return await _forward(relay, session, request)
 
-        runner = web.ServerRunner(web.Server(handle), shutdown_timeout=0.1)
+        # A watch ends with the connection of the program that watches.
+        server = web.Server(handle, handler_cancellation=True)
+        runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        relay.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        now = datetime.now(UTC)
+        ca = issue.issue_ca(now)
+        names = issue.ServingNames(ips=(IPv4Address("127.0.0.1"),))
+        own, serving = issue.issue_serving(ca, names, now), ServingContext()
+        serving.load(own.certificate_pem, own.key_pem)
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=serving.listener).start()
+        relay.authority = ca.certificate_pem
+        relay.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
         ready.set()
         await stop.wait()
         await runner.cleanup()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
 
 async def _forward(

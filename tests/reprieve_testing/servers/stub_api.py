@@ -63,6 +63,10 @@ class StubApi:
     """The tokens that are valid."""
     patches: list[tuple[str, Any]] = field(default_factory=list)
     """Path and body of each."""
+    patched_version: str = ""
+    """The new version of what is patched; the answer is a table without rows."""
+    accepts: list[tuple[str, str, str]] = field(default_factory=list)
+    """Method, path with query, and header `Accept` of each call."""
     refuses: dict[str, int] = field(default_factory=dict)
     """The status with which a patch of a path is refused; 0 hangs up."""
     on_patch: Callable[[str, Any], None] = lambda _path, _body: None
@@ -89,6 +93,7 @@ class StubApi:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if self.exec is not None and request.path.endswith("/exec"):
             return await self.exec(request)
+        self.accepts.append((request.method, request.path_qs, request.headers.get("Accept", "")))
         handlers = {"PATCH": self._patch, "DELETE": self._delete}
         return await handlers.get(request.method, self.answer)(request)
 
@@ -139,7 +144,8 @@ class StubApi:
             request.transport.abort()
         refused = {"code": status, "reason": "Refused", "message": "no"}
         return web.json_response(
-            {"metadata": {}} if status == 200 else refused, status=status or 502
+            {"metadata": {"resourceVersion": self.patched_version}} if status == 200 else refused,
+            status=status or 502,
         )
 
     async def _delete(self, request: web.BaseRequest) -> web.StreamResponse:
