@@ -5,7 +5,7 @@ generated models are not used: they decode whole objects, of which Reprieve read
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -214,7 +214,7 @@ class Api:
         *,
         params: Params | None = None,
         on_open: Callable[[bool], None],
-    ) -> AsyncIterator[WatchEvent[T]]:
+    ) -> AsyncGenerator[WatchEvent[T], None]:
         """Yield the collection as ADDED events, a bookmark that ends it, and then its changes.
 
         `on_open` learns whether the stream is compressed: an API server from 1.37 on compresses
@@ -230,7 +230,7 @@ class Api:
 
     async def _watch(
         self, path: str, decode_as: type[T], query: Params, on_open: Callable[[bool], None]
-    ) -> AsyncIterator[WatchEvent[T]]:
+    ) -> AsyncGenerator[WatchEvent[T], None]:
         try:
             async with asyncio.timeout(_WATCH_IDLE_SECONDS):
                 response = await self._send(
