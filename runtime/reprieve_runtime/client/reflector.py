@@ -106,7 +106,7 @@ class Reflector(Generic[K, V]):
         self._synced = asyncio.Event()
         self._version = ""
         self._is_compressed = is_compressed
-        """False once the API server has shown that it does not compress watches."""
+        """False once the API server has not compressed a watch, or not begun it completely."""
         self._backoff = WatchBackoff()
         self._last_event_at, self._last_response_at = -math.inf, time.monotonic()
 
@@ -231,13 +231,20 @@ class Reflector(Generic[K, V]):
     async def _watch_compressed(self) -> float:
         """List and follow the collection in one stream, until that ends."""
         began_at, listed = time.monotonic(), self._store.begin_list()
-        is_listing = True
+        is_listing, is_compressed = True, False
+
+        def on_open(is_answer_compressed: bool) -> None:  # noqa: FBT001 - a callback
+            nonlocal is_compressed
+            is_compressed = is_answer_compressed
+            # Without this, a server that never ends the list would be asked for it for ever.
+            self._is_compressed = False
+
         try:
-            async for event in self._list_watch.in_one(self._note_compression):
+            async for event in self._list_watch.in_one(on_open):
                 if not is_listing:
                     self._handle_event(event)
                 elif event.ends_list:
-                    is_listing = False
+                    is_listing, self._is_compressed = False, is_compressed
                     self._finish_list(listed, event.identity.metadata.resourceVersion)
                 else:
                     listed.handle_event(event)
@@ -251,10 +258,6 @@ class Reflector(Generic[K, V]):
             if is_listing:
                 self._store.abandon_list(listed)
         return self._pause_after(began_at)
-
-    def _note_compression(self, is_compressed: bool) -> None:  # noqa: FBT001 - a callback
-        """Use a plain watch next time where the API server does not compress this one."""
-        self._is_compressed = is_compressed
 
     def _handle_event(self, event: WatchEvent[K]) -> None:
         self._store.handle_event(event)

@@ -288,7 +288,7 @@ async def test_a_collection_is_complete_with_its_bookmark_and_not_before(tmp_pat
         assert (made.sizes, made.forgotten) == ({"a": 3}, [("team", "b")])
 
 
-async def test_an_object_of_a_list_that_broke_off_is_forgotten_if_the_next_has_it_not(
+async def test_after_a_watch_that_broke_off_before_its_list_was_complete_there_is_a_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_backoff, "_FIRST_SECONDS", 0.01)
@@ -298,6 +298,8 @@ async def test_an_object_of_a_list_that_broke_off_is_forgotten_if_the_next_has_i
         made.stub.lists_released.set()
         made.stub.end_watches()
         await made.reflector.wait_synced(DEADLINE_SECONDS)
+        assert (made.stub.calls[ALL], made.stub.watched_from[0]) == (1, "")
+        # Its user has seen one that the list does not have, and learns that it is gone.
         assert (made.sizes, made.forgotten) == ({}, [("team", "a")])
 
 
