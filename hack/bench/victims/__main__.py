@@ -121,7 +121,7 @@ def _count_bytes(
 ) -> Iterator[Traffic]:
     for contender in (REPRIEVE, BARE):
         with relay.to(cluster.port("kube-apiserver")) as passed:
-            kubeconfig = redirected(cluster.kubeconfig, passed.port)
+            kubeconfig = redirected(cluster.kubeconfig, passed.url, passed.authority)
             if contender == BARE:
                 measurement.turn(None, victims, 1, kubeconfig)
             else:
@@ -131,10 +131,14 @@ def _count_bytes(
                     operator,
                     _,
                 ):
-                    passed.sent = passed.received = 0  # The sweep's bytes do not count.
+                    passed.clear()  # The sweep's bytes do not count.
                     measurement.turn(operator, victims, 1)
         yield Traffic(
-            contender=contender, victims=victims, sent=passed.sent, received=passed.received
+            contender=contender,
+            victims=victims,
+            sent=passed.sent,
+            received=dict(passed.received),
+            answers=dict(passed.answers),
         )
 
 
@@ -145,6 +149,8 @@ def _report(measured: Measured, options: VictimsOptions, conditions: dict[str, o
     for sentence in figures.by_round(measured.turns) + figures.doubled(rows) + said:
         print(sentence)
     print("\n" + ", ".join(f"{name} {value}" for name, value in conditions.items()))
+    for each in measured.traffic:
+        print(f"\n{figures.traffic_table(each)}")
     for doubt in figures.doubts(measured.turns):
         print(f"But {doubt}.")
     if options.json_file is not None:

@@ -83,14 +83,20 @@ class OperatorStart:
     sweep_seconds: float
 
 
+_LEAST_BYTES = 10
+"""A victim, of a call that the table of bytes shows."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Bytes between a contender and the API server."""
+    """Bytes between a contender and the API server, without TLS."""
 
     contender: str
     victims: int
     sent: int
-    received: int
+    received: dict[str, int]
+    """By call; a watch is one call."""
+    answers: dict[str, int]
 
 
 class AuditFigures(TypedDict):
@@ -276,11 +282,29 @@ def _start(start: OperatorStart) -> str:
 
 
 def _traffic(each: Traffic) -> str:
-    sent, received = (count / each.victims / 1024 for count in (each.sent, each.received))
+    received = sum(each.received.values())
+    sent, received_kib = (count / each.victims / 1024 for count in (each.sent, received))
     return (
-        f"{each.contender}: {sent:.1f} KiB sent to the API server and {received:.1f} KiB received, "
-        "a victim"
+        f"{each.contender}: {sent:.1f} KiB sent to the API server and {received_kib:.1f} KiB "
+        "received, a victim"
     )
+
+
+def traffic_table(each: Traffic) -> str:
+    """Return what a contender received from the API server, by call, the most first."""
+    rows = [
+        (
+            call,
+            f"{each.answers.get(call, 0) / each.victims:.2f}",
+            f"{size / each.victims / 1024:.2f}",
+        )
+        for call, size in sorted(each.received.items(), key=lambda item: -item[1])
+        if size / each.victims >= _LEAST_BYTES
+    ]
+    title = f"{each.contender} receives"
+    width = max(len(text) for text in (title, *(call for call, _, _ in rows)))
+    head = f"{title:{width}}  answers/victim  KiB/victim"
+    return "\n".join([head, *(f"{call:{width}}  {n:>14}  {kib:>10}" for call, n, kib in rows)])
 
 
 def doubts(turns: Iterable[VictimsTurn]) -> list[str]:

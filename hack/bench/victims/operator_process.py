@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import time
@@ -99,10 +100,11 @@ class OperatorProcess:
             time.sleep(_PAUSE_SECONDS)
 
 
-def redirected(kubeconfig: Path, port: int) -> Path:
-    """Write a kubeconfig for another port of this machine beside one; return its path."""
+def redirected(kubeconfig: Path, url: str, authority: bytes) -> Path:
+    """Write a kubeconfig for another URL, with another CA, beside one; return its path."""
     config = json.loads(kubeconfig.read_text())
-    config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+    data = base64.b64encode(authority).decode()
+    config["clusters"][0]["cluster"] |= {"server": url, "certificate-authority-data": data}
     path = kubeconfig.with_name(f"{kubeconfig.stem}-relayed.yaml")
     write_private(path, json.dumps(config))
     return path

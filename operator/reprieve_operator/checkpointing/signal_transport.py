@@ -12,7 +12,7 @@ from typing import Final
 
 from reprieve_operator.cluster.pods import VersionedObject
 from reprieve_policy.checkpointing.contract import CheckpointRequest
-from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.client.api import METADATA_ONLY, Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.podexec import ExecResult, execute
 
@@ -88,7 +88,7 @@ class SignalTransport:
         Without this, a new pod of the same name might get a signal that it never declared.
         """
         path = object_path("pods", endpoint.namespace, endpoint.name)
-        metadata = (await self._api.get(path, VersionedObject)).metadata
+        metadata = (await self._api.get(path, VersionedObject, accept=METADATA_ONLY)).metadata
         return metadata.uid == endpoint.uid and metadata.deletionTimestamp is None
 
     async def _send_signal(self, endpoint: SignalEndpoint) -> WorkloadReply:

@@ -6,7 +6,8 @@ volumes, ports and affinity that `Pod` (`reprieve_policy.kube.pods`) has; its pa
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from reprieve_policy.config.namespace import UNTOUCHED
 from reprieve_policy.kube.objects import (
@@ -29,6 +30,37 @@ class VersionedObject:
     """Any object of which only the metadata is read."""
 
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
+
+
+def metadata_after(
+    metadata: VersionedMeta, changes: Mapping[str, Any], version: str, *, adds_to_lists: bool
+) -> VersionedMeta:
+    """Return an object's metadata after a patch of its labels, annotations and finalizers.
+
+    A strategic merge patch adds to lists, a merge patch replaces them.
+    """
+    before, finalizers = metadata.finalizers or (), changes.get("finalizers")
+    if finalizers is None:
+        after = before
+    elif adds_to_lists:
+        after = (*before, *(name for name in finalizers if name not in before))
+    else:
+        after = tuple(finalizers)
+    return replace(
+        metadata,
+        labels=_merged(metadata.labels, changes.get("labels")),
+        annotations=_merged(metadata.annotations, changes.get("annotations")),
+        finalizers=after,
+        resourceVersion=version,
+    )
+
+
+def _merged(
+    before: Mapping[str, str] | None, changes: Mapping[str, str | None] | None
+) -> Mapping[str, str]:
+    """Return labels or annotations after a merge patch, in which null removes a key."""
+    after = {**(before or {}), **(changes or {})}
+    return {key: value for key, value in after.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,12 @@ from reprieve_policy.kube.values.timestamp import render
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_runtime.client.api import (
+    JSON,
     MERGE_PATCH,
     METADATA_ONLY,
     STRATEGIC_MERGE_PATCH,
+    VERSION_ONLY,
+    WITHOUT_OBJECT,
     Api,
     ApiError,
     Params,
@@ -36,7 +39,7 @@ from reprieve_runtime.client.reflector_store import HasMetadata
 from . import pod_state
 from .call_limiter import CallLimiter, CallPriority
 from .leader_election import LeaderElection
-from .pods import PAGE_SIZE, VersionedObject, VictimPod
+from .pods import PAGE_SIZE, VersionedObject, VictimPod, metadata_after
 from .retries import is_overload
 
 DISRUPTION_REASON = "PreemptionByReprieve"
@@ -104,9 +107,10 @@ class Writes:
         self, path: str, kind: type[R], priority: CallPriority = CallPriority.RECORD
     ) -> R | None:
         """Return an object, `None` if it does not exist."""
+        accept = METADATA_ONLY if kind is VersionedObject else JSON
         try:
             async with self._call_limiter.acquire(priority, _namespace_of(path)):
-                found = await self._limited("get", self._api.get(path, kind))
+                found = await self._limited("get", self._api.get(path, kind, accept=accept))
         except ApiError as error:
             self._metrics.api_calls.labels("get", str(error.status or "unreachable")).inc()
             if error.is_not_found:
@@ -341,11 +345,7 @@ class Writes:
                 "resourceVersion": metadata.resourceVersion,
             }
         }
-
-        async def patch() -> Body:
-            return await self._api.patch(path, body, Body, content_type=MERGE_PATCH)
-
-        await self._call("patch", path, patch, priority)
+        await self._patch(path, body, MERGE_PATCH, priority)
 
     async def patch_job(
         self,
@@ -365,9 +365,7 @@ class Writes:
         }
         if suspend is not None:
             body["spec"] = {"suspend": suspend}
-        await self._call(
-            "patch", path, lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH)
-        )
+        await self._patch(path, body, MERGE_PATCH)
 
     async def create(self, path: str, document: Mapping[str, object]) -> Body:
         """Create an object and return it."""
@@ -392,9 +390,7 @@ class Writes:
         """Replace the conditions of an object, unless it has changed meanwhile."""
         precondition = {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
         body = {"metadata": precondition, "status": {"conditions": conditions}}
-        await self._call(
-            "patch", path, lambda: self._api.patch(path, body, dict, content_type=MERGE_PATCH)
-        )
+        await self._patch(path, body, MERGE_PATCH)
 
     async def _patch_pod(
         self,
@@ -404,18 +400,37 @@ class Writes:
         *,
         subresource: str = "",
     ) -> VersionedMeta:
-        """Change a pod, unless it has changed meanwhile; only its metadata is returned."""
+        """Change a pod, unless it has changed meanwhile; return its metadata as they are then."""
+        changes: Body = dict(body["metadata"])
         body["metadata"] |= {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
         path = object_path("pods", metadata.namespace, metadata.name, subresource)
         # Only a strategic merge patch adds to a list of conditions.
         kind = STRATEGIC_MERGE_PATCH if subresource else MERGE_PATCH
+        version = await self._patch(path, body, kind, priority)
+        # Because of the precondition, nothing else has changed. Where an admission webhook changes
+        # more, the watch shows that.
+        return metadata_after(metadata, changes, version, adds_to_lists=bool(subresource))
+
+    async def _patch(
+        self,
+        path: str,
+        body: Body,
+        content_type: str,
+        priority: CallPriority = CallPriority.TERMINATE,
+    ) -> str:
+        """Change an object; return its new version."""
 
         async def patch() -> VersionedObject:
             return await self._api.patch(
-                path, body, VersionedObject, content_type=kind, accept=METADATA_ONLY
+                path,
+                body,
+                VersionedObject,
+                content_type=content_type,
+                params=WITHOUT_OBJECT,
+                accept=VERSION_ONLY,
             )
 
-        return (await self._call("patch", path, patch, priority)).metadata
+        return (await self._call("patch", path, patch, priority)).metadata.resourceVersion
 
     async def _write_condition(
         self,

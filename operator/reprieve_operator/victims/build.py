@@ -93,7 +93,7 @@ def build_registry(
             clock,
             adds_finalizer=hold.adds_finalizer,
             cleaner_report=cleaner_report,
-            on_pod_update=tracker.on_pod_update,
+            on_pod_written=tracker.on_pod_written,
         )
         termination = Termination(
             writes=writes,
@@ -102,7 +102,7 @@ def build_registry(
                 policy,
                 clock,
                 adds_finalizer=hold.adds_finalizer,
-                on_pod_update=tracker.on_pod_update,
+                on_pod_written=tracker.on_pod_written,
                 on_state_written=progress.on_state_written,
             ),
             job_suspension=JobSuspension(jobs, policy, recorder, reporter, clock),
@@ -117,7 +117,7 @@ def build_registry(
             eviction_retry=EvictionRetry(writes, policy, recorder, clock),
             reporter=reporter,
             reread_seconds=reread_seconds,
-            on_pod_update=tracker.on_pod_update,
+            on_pod_written=tracker.on_pod_written,
         )
         return VictimReconciler(
             tracker=tracker,

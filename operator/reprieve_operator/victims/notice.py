@@ -39,7 +39,7 @@ class Notice:
         *,
         adds_finalizer: Callable[[VictimPod, Eviction], bool],
         cleaner_report: CleanerReport,
-        on_pod_update: Callable[[VictimPod], None],
+        on_pod_written: Callable[[VictimPod], None],
     ) -> None:
         self.can_persist_state = True
         """False if the pod's annotations leave no room for the state of an eviction."""
@@ -49,7 +49,7 @@ class Notice:
         self._clock = clock
         self._adds_finalizer = adds_finalizer
         self._cleaner_report = cleaner_report
-        self._on_pod_update = on_pod_update
+        self._on_pod_written = on_pod_written
         self._queued_since: float | None = None
 
     @property
@@ -154,11 +154,11 @@ class Notice:
     async def _write_state(self, pod: VictimPod, state: Eviction, *, begins: bool) -> None:
         """Write the state, with the request if the annotation carries it."""
         if state.phase is Phase.REPRIEVED:
-            self._on_pod_update(await self._writes.write_state(pod, state, None, begins=False))
+            self._on_pod_written(await self._writes.write_state(pod, state, None, begins=False))
             return
         endpoint = self._session.endpoint(pod)
         request = self._session.annotation_request(pod, state)
-        self._on_pod_update(
+        self._on_pod_written(
             await self._writes.write_state(
                 pod,
                 state,

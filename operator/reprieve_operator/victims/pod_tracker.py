@@ -55,8 +55,18 @@ class PodTracker:
     def _is_read_needed(self) -> bool:
         return self._must_reread or self.pod is None
 
+    def on_pod_written(self, pod: VictimPod) -> None:
+        """Store what a write has made of the pod, unless the watch has shown that version already.
+
+        The watch also shows what admission webhooks changed in the same call. Without this, a
+        finalizer that one of them added would be removed with ours.
+        """
+        version = pod.metadata.version
+        if self.pod is None or not version or version > self.pod.metadata.version:
+            self.on_pod_update(pod)
+
     def on_pod_update(self, pod: VictimPod) -> None:
-        """Store a pod that the watch or a write returned, unless a newer version is known.
+        """Store a pod that the watch returned, unless a newer version is known.
 
         A version that is known already, such as that of an own write, does not wake the reconciler.
         """

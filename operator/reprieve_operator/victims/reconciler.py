@@ -227,10 +227,10 @@ class VictimReconciler:
         if state.phase is Phase.TERMINATING:
             return await self._termination.terminate(pod, decision)
         if state.phase in (Phase.CANCELLED, Phase.SPARED):
-            self.tracker.on_pod_update(await self._termination.write_cancelled(pod, state))
+            self.tracker.on_pod_written(await self._termination.write_cancelled(pod, state))
             await self._notice.cancel(pod, state)
         elif state.phase is Phase.FINISHED:
-            self.tracker.on_pod_update(await self._termination.write_finished(pod, state))
+            self.tracker.on_pod_written(await self._termination.write_finished(pod, state))
         elif not await self._notice.write(pod, decision, begins=begins):
             return 0.0
         self.progress.on_state_written(pod, decision)

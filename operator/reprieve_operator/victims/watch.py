@@ -39,6 +39,7 @@ class VictimWatch:
             on_delete=self._handle_delete,
             params=selector,
             page=PAGE_SIZE,
+            is_compressed=True,
         )
 
     async def run(self) -> None:

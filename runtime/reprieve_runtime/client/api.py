@@ -5,7 +5,7 @@ generated models are not used: they decode whole objects, of which Reprieve read
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -33,15 +33,25 @@ JSON_PATCH = "application/json-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 METADATA_ONLY = f"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
 """For one object; an API server that cannot send metadata only sends the whole object."""
+VERSION_ONLY = f"application/json;as=Table;g=meta.k8s.io;v=v1,{JSON}"
+"""For an object whose new version is all that is read of the answer: a table of a fixed size, with
+`WITHOUT_OBJECT`. The metadata alone grow with the pod, because they name the writer of each field.
+"""
 _METADATA_ONLY_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+Params = Mapping[str, str]
+WITHOUT_OBJECT: Params = {"includeObject": "None"}
+"""Leaves the objects out of a table."""
 _WATCH_SECONDS = 290
 """The server ends a watch after this; without it, one behind a dead load balancer never ends."""
+_WATCH: Params = {
+    "watch": "true",
+    "allowWatchBookmarks": "true",
+    "timeoutSeconds": str(_WATCH_SECONDS),
+}
 _WATCH_IDLE_SECONDS = 90.0
 """Bookmarks arrive about once a minute: a watch without data for longer is dead."""
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
 """The limit of one watch event: an object may have 3 MB, and its JSON more."""
-
-Params = Mapping[str, str]
 
 
 class _Page(msgspec.Struct):
@@ -108,9 +118,11 @@ class Api:
             raise _to_api_error(response, text)
         return text
 
-    async def get(self, path: str, decode_as: type[T], *, params: Params | None = None) -> T:
-        """Read one object."""
-        return decode(await self.request("GET", path, params=params), decode_as)
+    async def get(
+        self, path: str, decode_as: type[T], *, params: Params | None = None, accept: str = JSON
+    ) -> T:
+        """Read one object; `accept` may request less than the whole object."""
+        return decode(await self.request("GET", path, params=params, accept=accept), decode_as)
 
     async def post(
         self,
@@ -146,8 +158,8 @@ class Api:
         return decode(text, decode_as)
 
     async def delete(self, path: str, body: object) -> None:
-        """Delete one object; `body` is the DeleteOptions. Of the object, metadata only is sent."""
-        await self.request("DELETE", path, body=body, accept=METADATA_ONLY)
+        """Delete one object; `body` is the DeleteOptions. The object is not sent back."""
+        await self.request("DELETE", path, params=WITHOUT_OBJECT, body=body, accept=VERSION_ONLY)
 
     async def post_subresource(self, path: str, body: object) -> None:
         """Post to a subresource that answers with a `Status`; raise a failure for any HTTP status.
@@ -188,17 +200,37 @@ class Api:
                 return
             query["continue"] = str(continuation)
 
-    async def watch(
+    def watch(
         self, path: str, decode_as: type[T], *, resource_version: str, params: Params | None = None
     ) -> AsyncIterator[WatchEvent[T]]:
         """Yield events until the server ends the watch; raises `ApiError` (410: list again)."""
+        query = {**(params or {}), **_WATCH, "resourceVersion": resource_version}
+        return self._watch(path, decode_as, query, lambda _: None)
+
+    def list_and_watch(
+        self,
+        path: str,
+        decode_as: type[T],
+        *,
+        params: Params | None = None,
+        on_open: Callable[[bool], None],
+    ) -> AsyncGenerator[WatchEvent[T], None]:
+        """Yield the collection as ADDED events, a bookmark that ends it, and then its changes.
+
+        `on_open` learns whether the stream is compressed: an API server from 1.37 on compresses
+        only this kind of watch. Raises `ApiError`; 400 or 422 from one that does not know it.
+        """
         query = {
             **(params or {}),
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": resource_version,
-            "timeoutSeconds": str(_WATCH_SECONDS),
+            **_WATCH,
+            "sendInitialEvents": "true",
+            "resourceVersionMatch": "NotOlderThan",
         }
+        return self._watch(path, decode_as, query, on_open)
+
+    async def _watch(
+        self, path: str, decode_as: type[T], query: Params, on_open: Callable[[bool], None]
+    ) -> AsyncGenerator[WatchEvent[T], None]:
         try:
             async with asyncio.timeout(_WATCH_IDLE_SECONDS):
                 response = await self._send(
@@ -207,6 +239,7 @@ class Api:
             async with response:
                 if response.status >= HTTPStatus.BAD_REQUEST:
                     raise _to_api_error(response, await response.read())
+                on_open(response.headers.get("Content-Encoding") == "gzip")
                 async for line in _read_lines(response):
                     yield read_event(line, decode_as)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from .api import Api, ApiError, Params
-from .reflector_store import HasMetadata, ReflectorStore
+from .reflector_store import HasMetadata, ListInProgress, ReflectorStore
 from .stored import Key as Key  # noqa: PLC0414 - callers import it from here
 from .stored import OnUnreadable, WatchEvent
 from .watch_backoff import WatchBackoff
@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 _MIN_WATCH_SECONDS = 1.0
 """A watch that ends sooner counts as failed."""
+_UNKNOWN_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
+"""The answers of an API server that cannot list and watch in one stream."""
 _PAGE = 20
 """Objects in one page by default: each may have 1.5 MB, and a page is in memory as a whole."""
 
@@ -53,6 +55,12 @@ class _ListWatch(Generic[K]):
             on_unreadable=on_unreadable,
         )
 
+    def in_one(self, on_open: Callable[[bool], None]) -> AsyncIterator[WatchEvent[K]]:
+        """Yield the collection, and then what changes, in one stream."""
+        return self.api.list_and_watch(
+            self.path, self.decode_as, params=self.params, on_open=on_open
+        )
+
     def watch(self, version: str) -> AsyncIterator[WatchEvent[K]]:
         """Yield what has changed since the version."""
         return self.api.watch(
@@ -78,11 +86,16 @@ class Reflector(Generic[K, V]):
         absent_retry_seconds: float | None = None,
         page: int = _PAGE,
         absent_statuses: Collection[int] = (HTTPStatus.NOT_FOUND,),
+        is_compressed: bool = False,
     ) -> None:
         """If `absent_retry_seconds` is set, a collection that is not served counts as empty.
 
         It is then requested again at this interval. `absent_statuses` are the answers for a
         collection that is not served; 403 is one of them if the permission to read is optional.
+
+        `is_compressed` requests a compressed watch where the API server has it. Such a watch begins
+        with the whole collection whenever it is opened again: use it for one that is small, and
+        changes much.
         """
         self._list_watch = _ListWatch(api, path, decode_as, params, page)
         self._store = ReflectorStore(transform, on_delete)
@@ -92,6 +105,8 @@ class Reflector(Generic[K, V]):
         """The last answer that the collection is not served, `None` while it is served."""
         self._synced = asyncio.Event()
         self._version = ""
+        self._is_compressed = is_compressed
+        """False once the API server has not compressed a watch, or not begun it completely."""
         self._backoff = WatchBackoff()
         self._last_event_at, self._last_response_at = -math.inf, time.monotonic()
 
@@ -149,9 +164,7 @@ class Reflector(Generic[K, V]):
         self._version = ""
         while True:
             try:
-                if not self._version:
-                    await self._list()
-                pause = await self._watch()
+                pause = await self._list_and_watch()
             except ApiError as error:
                 pause = self._retry_delay(error)
             except msgspec.MsgspecError as error:
@@ -176,6 +189,14 @@ class Reflector(Generic[K, V]):
             )
         return self._backoff.next_delay(error.retry_after_seconds or 0)
 
+    async def _list_and_watch(self) -> float:
+        """Follow the collection until a watch ends; return the seconds until the next may begin."""
+        if self._is_compressed:
+            return await self._watch_compressed()
+        if not self._version:
+            await self._list()
+        return await self._watch()
+
     async def _list(self) -> None:
         listed = self._store.begin_list()
         version = ""
@@ -187,6 +208,9 @@ class Reflector(Generic[K, V]):
         except (ApiError, msgspec.MsgspecError):
             self._store.abandon_list(listed)
             raise
+        self._finish_list(listed, version)
+
+    def _finish_list(self, listed: ListInProgress[K, V], version: str) -> None:
         self._absent_status = None
         self._store.finish_list(listed)
         self._note_list()
@@ -201,12 +225,52 @@ class Reflector(Generic[K, V]):
         """Follow changes until the watch ends; return the seconds until the next may begin."""
         began_at = time.monotonic()
         async for event in self._list_watch.watch(self._version):
-            self._store.handle_event(event)
-            self._version = event.identity.metadata.resourceVersion or self._version
-            self._note_event()
-            self._backoff.reset()
-        # Without this, watches that end at once, as behind a proxy that allows none, would be
-        # restarted in a busy loop.
+            self._handle_event(event)
+        return self._pause_after(began_at)
+
+    async def _watch_compressed(self) -> float:
+        """List and follow the collection in one stream, until that ends."""
+        began_at, listed = time.monotonic(), self._store.begin_list()
+        is_listing, is_compressed = True, False
+
+        def on_open(is_answer_compressed: bool) -> None:  # noqa: FBT001 - a callback
+            nonlocal is_compressed
+            is_compressed = is_answer_compressed
+            # Without this, a server that never ends the list would be asked for it for ever.
+            self._is_compressed = False
+
+        try:
+            async for event in self._list_watch.in_one(on_open):
+                if not is_listing:
+                    self._handle_event(event)
+                elif event.ends_list:
+                    is_listing, self._is_compressed = False, is_compressed
+                    self._finish_list(listed, event.identity.metadata.resourceVersion)
+                else:
+                    listed.handle_event(event)
+                    self._last_response_at = time.monotonic()
+        except ApiError as error:
+            if error.status not in _UNKNOWN_STATUSES:
+                raise
+            self._is_compressed = False
+            return 0.0
+        finally:
+            if is_listing:
+                self._store.abandon_list(listed)
+        return self._pause_after(began_at)
+
+    def _handle_event(self, event: WatchEvent[K]) -> None:
+        self._store.handle_event(event)
+        self._version = event.identity.metadata.resourceVersion or self._version
+        self._note_event()
+        self._backoff.reset()
+
+    def _pause_after(self, began_at: float) -> float:
+        """Return the seconds until the next watch may begin.
+
+        Without this, watches that end at once, as behind a proxy that allows none, would be
+        restarted in a busy loop.
+        """
         return (
             0.0 if time.monotonic() - began_at > _MIN_WATCH_SECONDS else self._backoff.next_delay()
         )

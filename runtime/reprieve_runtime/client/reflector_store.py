@@ -57,13 +57,14 @@ class ReflectorStore(Generic[K, V]):
 
     def abandon_list(self, listed: "ListInProgress[K, V]") -> None:
         """Note what was transformed from a list that failed before its end."""
-        self._partially_listed |= listed.items.keys()
+        self._partially_listed |= listed.items.keys() | listed.dropped
 
     def finish_list(self, listed: "ListInProgress[K, V]") -> None:
         """Replace all items by a complete list; unreadable objects keep their last version."""
         listed.items.update(
             (key, self._items[key]) for key in listed.unreadable if key in self._items
         )
+        self._partially_listed |= listed.dropped
         self._replace(listed.items, listed.unreadable)
 
     def clear(self) -> None:
@@ -123,10 +124,29 @@ class ListInProgress(Generic[K, V]):
         self._note_unreadable = note_unreadable
         self.items: dict[Key, V] = {}
         self.unreadable: dict[Key, str] = {}
+        self.dropped: set[Key] = set()
+        """Transformed, and deleted before the list was complete."""
 
     def add_page(self, page: Sequence[K]) -> None:
         """Add the readable objects of a page."""
         self.items.update((_key(item), self._transform(item)) for item in page)
+
+    def handle_event(self, event: WatchEvent[K]) -> None:
+        """Add the object of an event, or drop it: it may be deleted before the list is complete."""
+        key = event.identity.key
+        if event.type == "DELETED":
+            self.unreadable.pop(key, None)
+            if self.items.pop(key, None) is not None:
+                self.dropped.add(key)
+            return
+        if event.type == "BOOKMARK":
+            return
+        try:
+            self.add_page([event.object])
+        except msgspec.MsgspecError as error:
+            self.on_unreadable(key, error)
+            return
+        self.unreadable.pop(key, None)
 
     def on_unreadable(self, key: Key, error: msgspec.MsgspecError) -> None:
         """Note an object of a page that is unreadable."""

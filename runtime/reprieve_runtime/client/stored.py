@@ -4,7 +4,7 @@ Without this, one pod with an unexpected field type would prevent a program from
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Key = tuple[str, str]
+_LIST_ENDS = "k8s.io/initial-events-end"
+"""An annotation of a bookmark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,16 @@ class ObjectIdentityMeta:
     name: str = ""
     namespace: str = ""
     resourceVersion: str = ""  # noqa: N815 - the API's own name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BookmarkMeta:
+    annotations: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bookmark:
+    metadata: _BookmarkMeta = field(default_factory=_BookmarkMeta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +102,14 @@ class WatchEvent(Generic[T]):
     def object(self) -> T:
         """Decode the object at each call; raises `msgspec.MsgspecError`."""
         return decode(self.raw, self.decode_as)
+
+    @property
+    def ends_list(self) -> bool:
+        """True for the bookmark after the last object of a collection that is sent as events."""
+        if self.type != "BOOKMARK":
+            return False
+        annotations = decode(self.raw, _Bookmark).metadata.annotations or {}
+        return annotations.get(_LIST_ENDS) == "true"
 
 
 class _RawEvent(msgspec.Struct):

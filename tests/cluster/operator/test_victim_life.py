@@ -3,11 +3,16 @@ does.
 """
 
 import json
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reprieve_operator.cluster.pods import VersionedObject
+from reprieve_runtime.client.api import MERGE_PATCH, VERSION_ONLY, WITHOUT_OBJECT
+from reprieve_runtime.client.paths import object_path
+from reprieve_testing.cluster.connection import connected
 from reprieve_testing.cluster.handle import ClusterHandle, Program, wait_for
 from reprieve_testing.servers import grpc_example
 from reprieve_testing.servers.workload import HINT, Workload
@@ -19,6 +24,8 @@ SHORT = HTTP | {"reprieve.dev/checkpoint-timeout": "6s"}
 """For tests that wait for its end: longer than their earlier checks take on a busy machine."""
 KOORDINATOR = "scheduling.koordinator.sh/soft-eviction"
 PREEMPTOR = "reprieve.dev/preemptor"
+COMPRESSES_FROM = 37
+"""The minor version of Kubernetes with compressed watches."""
 
 
 def condition(pod: Any, kind: str) -> Any:
@@ -65,6 +72,36 @@ def test_hint_acknowledgement_condition_and_delete_come_in_this_order(
         "SoftEvictionDeleting",
     ]
     wait_for("Events", lambda: cluster.event_reasons(namespace, "order")[:4] == told)
+
+
+async def test_the_api_server_compresses_the_watch_and_answers_writes_with_a_small_table(
+    cluster: ClusterHandle, namespace: str
+) -> None:
+    cluster.create_pod(namespace, "small", annotations=HTTP)
+    encodings: list[bool] = []
+    async with connected(cluster.cluster.kubeconfig) as api:
+        events = api.list_and_watch(
+            object_path("pods", namespace), VersionedObject, on_open=encodings.append
+        )
+        async with aclosing(events):
+            first, last = await anext(events), await anext(events)
+        minor = json.loads(await api.request("GET", "/version"))["minor"]
+        answer = await api.request(
+            "PATCH",
+            object_path("pods", namespace, "small"),
+            params=WITHOUT_OBJECT,
+            body={"metadata": {"labels": {"size": "small"}}},
+            content_type=MERGE_PATCH,
+            accept=VERSION_ONLY,
+        )
+    assert (first.type, last.ends_list) == ("ADDED", True)
+    assert encodings == [int(minor) >= COMPRESSES_FROM]
+    table = json.loads(answer)
+    assert (table["kind"], table["rows"][0]["object"]) == ("Table", None)
+    written = cluster.pod(namespace, "small")
+    assert written is not None
+    assert table["metadata"]["resourceVersion"] == written["metadata"]["resourceVersion"]
+    assert written["metadata"]["labels"] == {"size": "small"}
 
 
 @pytest.mark.usefixtures("operator")

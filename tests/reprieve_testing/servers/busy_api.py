@@ -22,11 +22,14 @@ from aiohttp import web
 from reprieve_policy import keys
 from reprieve_runtime.client.api import Api
 
-from .stub_api import connect
+from .stub_api import connect, refusal_of_initial_events
 
 _NAMED = ("pods", "jobs", "leases", "configmaps", "namespaces")
 _STATUS_SECONDS = 0.05
 """How long a call waits that is then refused."""
+
+_AS_TABLE = "application/json;as=Table;"
+_AS_METADATA = "application/json;as=PartialObjectMetadata;"
 
 Document = dict[str, Any]
 
@@ -62,6 +65,8 @@ class BusyApi:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one call."""
+        if "sendInitialEvents" in request.query:
+            return refusal_of_initial_events()
         if "watch" in request.query:
             return await self._watch(request)
         resource = resource_of(request.path)
@@ -79,6 +84,8 @@ class BusyApi:
         finally:
             self._in_progress -= is_counted
         self.calls[request.method, resource, status] += 1
+        if status < HTTPStatus.BAD_REQUEST:
+            answer = _as_requested(answer, request.headers.get("Accept", ""))
         return web.json_response(answer, status=status)
 
     def _answer(self, request: web.BaseRequest, body: Document) -> tuple[int, Document]:
@@ -216,6 +223,16 @@ def _merged(before: Document, patch: Document) -> Document:
         else:
             after[key] = value
     return after
+
+
+def _as_requested(answer: Document, accept: str) -> Document:
+    """Return as much of an object as the caller wants."""
+    metadata = answer.get("metadata", {})
+    if "items" in answer:
+        return answer
+    if accept.startswith(_AS_TABLE):
+        return {"kind": "Table", "metadata": {"resourceVersion": metadata.get("resourceVersion")}}
+    return {"metadata": metadata} if accept.startswith(_AS_METADATA) else answer
 
 
 def _refusal(code: HTTPStatus) -> tuple[int, Document]:

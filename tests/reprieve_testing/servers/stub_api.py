@@ -5,6 +5,7 @@ real API server's behaviour use a real one.
 """
 
 import asyncio
+import gzip
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,6 +23,10 @@ TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 API_SERVER = "https://kubernetes.default.svc"
 """The audience of tokens for the API server itself, which a TokenReview without audiences means."""
 DEADLINE_SECONDS = 60.0
+END_OF_LIST = {
+    "metadata": {"resourceVersion": "1", "annotations": {"k8s.io/initial-events-end": "true"}}
+}
+"""The bookmark after the last object of a collection with which a watch begins."""
 
 
 @dataclass
@@ -58,6 +63,10 @@ class StubApi:
     """The tokens that are valid."""
     patches: list[tuple[str, Any]] = field(default_factory=list)
     """Path and body of each."""
+    patched_version: str = ""
+    """The new version of what is patched; the answer is a table without rows."""
+    accepts: list[tuple[str, str, str]] = field(default_factory=list)
+    """Method, path with query, and header `Accept` of each call."""
     refuses: dict[str, int] = field(default_factory=dict)
     """The status with which a patch of a path is refused; 0 hangs up."""
     on_patch: Callable[[str, Any], None] = lambda _path, _body: None
@@ -72,7 +81,11 @@ class StubApi:
     watches_refused: list[tuple[int, str]] = field(default_factory=list)
     """The status and the cause with which each of the next watches is refused; 0 hangs up."""
     watched_from: list[str] = field(default_factory=list)
-    """The resourceVersion of each watch."""
+    """The resourceVersion of each watch; "" for one that begins with the whole collection."""
+    begins_watches: bool = False
+    """A watch may begin with the whole collection, as since Kubernetes 1.34."""
+    compresses: bool = False
+    """Such a watch is compressed, as since Kubernetes 1.37; each event by itself."""
     exec: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] | None = None
     """The handler of `pods/exec`."""
     _watches: dict[asyncio.Queue[bytes | None], _Watch] = field(default_factory=dict)
@@ -80,6 +93,7 @@ class StubApi:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if self.exec is not None and request.path.endswith("/exec"):
             return await self.exec(request)
+        self.accepts.append((request.method, request.path_qs, request.headers.get("Accept", "")))
         handlers = {"PATCH": self._patch, "DELETE": self._delete}
         return await handlers.get(request.method, self.answer)(request)
 
@@ -92,11 +106,7 @@ class StubApi:
                 {"code": code, "reason": reason, "message": "not for you"}, status=code
             )
         if "watch" in request.query:
-            self.calls[f"{path}?watch"] += 1
-            self.watched_from.append(request.query["resourceVersion"])
-            return (
-                self._refuse_watch(request) if self.watches_refused else await self._watch(request)
-            )
+            return await self._answer_watch(request)
         self.calls[path] += 1
         if self.is_logged_out or self.is_failing:
             return self._fail()
@@ -134,7 +144,8 @@ class StubApi:
             request.transport.abort()
         refused = {"code": status, "reason": "Refused", "message": "no"}
         return web.json_response(
-            {"metadata": {}} if status == 200 else refused, status=status or 502
+            {"metadata": {"resourceVersion": self.patched_version}} if status == 200 else refused,
+            status=status or 502,
         )
 
     async def _delete(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -184,7 +195,7 @@ class StubApi:
 
     def send(self, kind: str, document: Any, only: str = "") -> None:
         """Send an event to every watch, or to those of one path."""
-        line = json.dumps({"type": kind, "object": document}).encode() + b"\n"
+        line = event_line(kind, document)
         for queue, watch in self._watches.items():
             if only in ("", watch.path) and self._selects(watch.selector, document):
                 queue.put_nowait(line)
@@ -192,6 +203,13 @@ class StubApi:
     def end_watches(self) -> None:
         for watch in self._watches:
             watch.put_nowait(None)
+
+    async def _answer_watch(self, request: web.BaseRequest) -> web.StreamResponse:
+        if "sendInitialEvents" in request.query and not self.begins_watches:
+            return refusal_of_initial_events()
+        self.calls[f"{request.path}?watch"] += 1
+        self.watched_from.append(request.query.get("resourceVersion", ""))
+        return self._refuse_watch(request) if self.watches_refused else await self._watch(request)
 
     def _refuse_watch(self, request: web.BaseRequest) -> web.Response:
         status, cause = self.watches_refused.pop(0)
@@ -202,16 +220,37 @@ class StubApi:
         return web.json_response(refusal, status=status or 502)
 
     async def _watch(self, request: web.BaseRequest) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        begins = "sendInitialEvents" in request.query
+        is_compressed = begins and self.compresses
+        headers = {"Content-Type": "application/json"}
+        if is_compressed:
+            headers["Content-Encoding"] = "gzip"
+        response = web.StreamResponse(headers=headers)
         await response.prepare(request)
         lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        if begins:
+            for document in self.collections.get(request.path, {}).values():
+                lines.put_nowait(event_line("ADDED", document))
+            if self.lists_released.is_set():
+                lines.put_nowait(event_line("BOOKMARK", END_OF_LIST))
         self._watches[lines] = _Watch(request.path, request.query.get("labelSelector", ""))
         try:
             while line := await lines.get():
-                await response.write(line)
+                await response.write(gzip.compress(line) if is_compressed else line)
         finally:
             del self._watches[lines]
         return response
+
+
+def event_line(kind: str, document: Any) -> bytes:
+    """Return an event of a watch."""
+    return json.dumps({"type": kind, "object": document}).encode() + b"\n"
+
+
+def refusal_of_initial_events() -> web.Response:
+    """Return the answer of an API server before Kubernetes 1.34 to a watch with the collection."""
+    message = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch"
+    return web.json_response({"code": 422, "reason": "Invalid", "message": message}, status=422)
 
 
 @asynccontextmanager

@@ -31,7 +31,7 @@ class TerminationStateWriter:
         clock: Clock,
         *,
         adds_finalizer: Callable[[VictimPod, Eviction], bool],
-        on_pod_update: Callable[[VictimPod], None],
+        on_pod_written: Callable[[VictimPod], None],
         on_state_written: Callable[[VictimPod, LifecycleDecision], None],
     ) -> None:
         self.unpersisted_state: Eviction | None = None
@@ -40,7 +40,7 @@ class TerminationStateWriter:
         self._policy = policy
         self._clock = clock
         self._adds_finalizer = adds_finalizer
-        self._on_pod_update = on_pod_update
+        self._on_pod_written = on_pod_written
         self._on_state_written = on_state_written
 
     async def write_terminating(
@@ -52,7 +52,7 @@ class TerminationStateWriter:
         if is_written and not (sets_condition and not pod_state.has_disruption_target(pod)):
             return pod
         pod = await self._write_state_and_condition(pod, state, sets_condition=sets_condition)
-        self._on_pod_update(pod)
+        self._on_pod_written(pod)
         self._on_state_written(pod, decision)
         return pod
 
@@ -66,7 +66,7 @@ class TerminationStateWriter:
             if not is_object_too_large(error):
                 raise
             self.unpersisted_state = decision.eviction
-        self._on_pod_update(pod)
+        self._on_pod_written(pod)
         self._on_state_written(pod, decision)
         return pod
 

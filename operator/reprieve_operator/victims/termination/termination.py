@@ -46,7 +46,7 @@ class Termination:
         eviction_retry: EvictionRetry,
         reporter: Reporter,
         reread_seconds: float,
-        on_pod_update: Callable[[VictimPod], None],
+        on_pod_written: Callable[[VictimPod], None],
     ) -> None:
         self._writes = writes
         self._state_writer = state_writer
@@ -56,7 +56,7 @@ class Termination:
         self._eviction_retry = eviction_retry
         self._reporter = reporter
         self._reread_seconds = reread_seconds
-        self._on_pod_update = on_pod_update
+        self._on_pod_written = on_pod_written
         self._is_delete_requested = False
 
     @property
@@ -133,7 +133,7 @@ class Termination:
 
     async def release(self, pod: VictimPod) -> None:
         """Remove our finalizer."""
-        self._on_pod_update(
+        self._on_pod_written(
             replace(pod, metadata=await self._writes.remove_finalizer(pod.metadata))
         )
 

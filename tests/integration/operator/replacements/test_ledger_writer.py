@@ -192,7 +192,7 @@ class TerminationCollaborators:
                 policy,
                 clock,
                 adds_finalizer=lambda *_: False,
-                on_pod_update=lambda _: None,
+                on_pod_written=lambda _: None,
                 on_state_written=lambda *_: None,
             ),
             job_suspension=JobSuspension(
@@ -203,7 +203,7 @@ class TerminationCollaborators:
             eviction_retry=EvictionRetry(writes, policy, recorder, clock),
             reporter=reporter,
             reread_seconds=30.0,
-            on_pod_update=lambda _: None,
+            on_pod_written=lambda _: None,
         )
 
     async def record(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002 - the ledger's interface

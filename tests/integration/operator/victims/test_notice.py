@@ -53,7 +53,7 @@ class BusyApiServer:
             Clock(now=lambda: after(self.seconds), monotonic=lambda: self.seconds),
             adds_finalizer=lambda *_: False,
             cleaner_report=cast("CleanerReport", None),
-            on_pod_update=lambda _: None,
+            on_pod_written=lambda _: None,
         )
 
 

@@ -145,3 +145,20 @@ def test_of_the_conditions_only_the_disruption_is_kept() -> None:
     tracker.on_pod_update(msgspec.convert({"status": {"conditions": conditions}}, VictimPod))
     assert tracker.pod is not None
     assert [condition.type for condition in tracker.pod.status.conditions or ()] == [names[2]]
+
+
+async def test_what_the_watch_shows_of_a_write_is_kept_over_its_answer_whichever_comes_first() -> (
+    None
+):
+    # An admission webhook added a finalizer in the call.
+    shown = a_pod("8", finalizers=[keys.CLEANUP_FINALIZER, "example.com/webhook"])
+    written = a_pod("8", finalizers=[keys.CLEANUP_FINALIZER])
+    for first, second in ((shown, written), (written, shown)):
+        tracker = OnePodApiServer().tracker()
+        tracker.on_pod_update(a_pod("7"))
+        for pod in (first, second):
+            take = tracker.on_pod_update if pod is shown else tracker.on_pod_written
+            take(pod)
+        assert tracker.pod == shown
+    tracker.on_pod_written(a_pod("9"))
+    assert tracker.pod == a_pod("9")

@@ -13,7 +13,13 @@ import pytest
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_runtime.client import reflector, watch_backoff
 from reprieve_runtime.client.reflector import Key, Reflector
-from reprieve_testing.servers.stub_api import StubApi, stub_api, until
+from reprieve_testing.servers.stub_api import (
+    DEADLINE_SECONDS,
+    END_OF_LIST,
+    StubApi,
+    stub_api,
+    until,
+)
 
 ALL = "/api/v1/things"
 WATCH = f"{ALL}?watch"
@@ -54,14 +60,28 @@ def short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def kept(directory: Path, *things: dict[str, Any], page: int = 20) -> AsyncIterator[Kept]:
+async def kept(
+    directory: Path,
+    *things: dict[str, Any],
+    page: int = 20,
+    is_compressed: bool = False,
+    is_listed: bool = True,
+    **settings: bool,
+) -> AsyncIterator[Kept]:
     by_name = {found["metadata"]["name"]: found for found in things}
-    async with stub_api(directory, collections={ALL: by_name}) as (stub, api):
+    async with stub_api(directory, collections={ALL: by_name}, **settings) as (stub, api):
         forgotten: list[Key] = []
         found = Reflector(
-            api, ALL, Thing, lambda thing: thing.size, on_delete=forgotten.append, page=page
+            api,
+            ALL,
+            Thing,
+            lambda thing: thing.size,
+            on_delete=forgotten.append,
+            page=page,
+            is_compressed=is_compressed,
         )
-        stub.lists_released.set()
+        if is_listed:
+            stub.lists_released.set()
         task = asyncio.create_task(found.run())
         try:
             made = Kept(stub, found, forgotten)
@@ -227,3 +247,87 @@ async def test_a_refusal_counts_as_a_response_but_not_as_an_event(tmp_path: Path
         await made.follows(3)
         assert made.reflector._last_event_at == told < made.reflector._last_response_at
         assert 0 <= made.reflector.seconds_since_response <= made.reflector.age_seconds
+
+
+async def test_a_compressed_watch_begins_with_the_collection_which_is_not_listed(
+    tmp_path: Path,
+) -> None:
+    things = (thing("a", 1), thing("odd", "large"))
+    served = {"begins_watches": True, "compresses": True}
+    async with kept(tmp_path, *things, is_compressed=True, **served) as made:
+        await made.reflector.wait_synced(DEADLINE_SECONDS)
+        assert (made.sizes, made.reflector.unreadable) == ({"a": 1}, 1)
+        for number in range(3, 9):
+            made.stub.send("MODIFIED", thing("a", number, str(number)))
+        made.stub.send("ADDED", thing("b", 2, "9"))
+        await until(lambda: made.sizes == {"a": 8, "b": 2})
+        # As large as an object may be, and more than the client reads at a time.
+        made.stub.send("MODIFIED", {**thing("b", 7, "10"), "padding": "x" * 3_000_000})
+        made.stub.send("DELETED", thing("a", 8, "11"))
+        await until(lambda: made.sizes == {"b": 7})
+        assert made.forgotten == [("team", "a")]
+        assert (made.stub.calls[ALL], made.stub.watched_from) == (0, [""])
+
+
+async def test_a_compressed_watch_that_ends_begins_with_the_collection_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector, "_MIN_WATCH_SECONDS", 0.0)
+    served = {"begins_watches": True, "compresses": True}
+    async with kept(tmp_path, thing("a", 1), is_compressed=True, **served) as made:
+        await made.reflector.wait_synced(DEADLINE_SECONDS)
+        made.stub.send("ADDED", thing("gone", 2, "5"))
+        await until(lambda: "gone" in made.sizes)
+        made.stub.end_watches()
+        await until(lambda: made.sizes == {"a": 1})
+        assert made.forgotten == [("team", "gone")]
+        assert (made.stub.calls[ALL], made.stub.watched_from) == (0, ["", ""])
+
+
+async def test_a_collection_is_complete_with_its_bookmark_and_not_before(tmp_path: Path) -> None:
+    served = {"begins_watches": True, "compresses": True}
+    async with kept(
+        tmp_path, thing("a", 1), thing("b", 2), is_compressed=True, is_listed=False, **served
+    ) as made:
+        made.stub.send("MODIFIED", thing("a", 3, "3"))
+        made.stub.send("DELETED", thing("b", 2, "4"))
+        assert not made.reflector.is_synced
+        made.stub.send("BOOKMARK", END_OF_LIST)
+        await made.reflector.wait_synced(DEADLINE_SECONDS)
+        # Its user has seen the deleted one, and learns that it is gone.
+        assert (made.sizes, made.forgotten) == ({"a": 3}, [("team", "b")])
+
+
+async def test_after_a_watch_that_broke_off_before_its_list_was_complete_there_is_a_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_backoff, "_FIRST_SECONDS", 0.01)
+    served = {"begins_watches": True, "compresses": True}
+    async with kept(tmp_path, thing("a", 1), is_compressed=True, is_listed=False, **served) as made:
+        made.stub.collections[ALL].clear()
+        made.stub.lists_released.set()
+        made.stub.end_watches()
+        await made.reflector.wait_synced(DEADLINE_SECONDS)
+        assert (made.stub.calls[ALL], made.stub.watched_from[0]) == (1, "")
+        # Its user has seen one that the list does not have, and learns that it is gone.
+        assert (made.sizes, made.forgotten) == ({}, [("team", "a")])
+
+
+async def test_an_api_server_that_cannot_begin_a_watch_is_listed_and_watched(
+    tmp_path: Path,
+) -> None:
+    async with kept(tmp_path, thing("a", 1), is_compressed=True) as made:
+        assert (made.sizes, made.stub.calls[ALL], made.stub.watched_from) == ({"a": 1}, 1, ["1"])
+
+
+async def test_a_watch_that_is_not_compressed_is_resumed_without_the_collection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector, "_MIN_WATCH_SECONDS", 0.0)
+    async with kept(tmp_path, thing("a", 1), is_compressed=True, begins_watches=True) as made:
+        await made.reflector.wait_synced(DEADLINE_SECONDS)
+        made.stub.send("MODIFIED", thing("a", 2, "7"))
+        await until(lambda: made.sizes == {"a": 2})
+        made.stub.end_watches()
+        await made.follows(2)
+        assert (made.stub.calls[ALL], made.stub.watched_from) == (0, ["", "7"])

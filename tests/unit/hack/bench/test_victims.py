@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.victims import audit, figures, pods
+from bench.victims import audit, figures, pods, relay
 from bench.victims.audit import PodChange
 from bench.victims.figures import BARE, REPRIEVE, OperatorStart, Traffic, VictimsTurn
 from bench.victims.workload import Workloads
@@ -139,7 +139,13 @@ def test_figures_without_a_table_are_reported_in_sentences() -> None:
     start = OperatorStart(
         bystanders=1000, rss_mib=70.4, idle_rss_mib=64.0, sweep_cpu_seconds=0.25, sweep_seconds=1.0
     )
-    traffic = Traffic(contender=REPRIEVE, victims=10, sent=10_240, received=102_400)
+    traffic = Traffic(
+        contender=REPRIEVE,
+        victims=10,
+        sent=10_240,
+        received={"watch pods": 102_390, "GET pods": 10},
+        answers={"watch pods": 1, "GET pods": 1},
+    )
 
     assert figures.sentences([a_turn(dropped_events=3), a_turn(BARE)], [start], [traffic]) == [
         "calls to the API server a victim, as the operator counts them: 1.00 delete, 3.00 patch",
@@ -151,6 +157,49 @@ def test_figures_without_a_table_are_reported_in_sentences() -> None:
         ),
         "Reprieve: 1.0 KiB sent to the API server and 10.0 KiB received, a victim",
     ]
+
+
+def test_received_bytes_are_listed_by_call_the_most_first() -> None:
+    traffic = Traffic(
+        contender=BARE,
+        victims=10,
+        sent=0,
+        received={"GET jobs": 99, "DELETE pods": 51_200, "watch pods": 102_400},
+        answers={"GET jobs": 1, "DELETE pods": 10},
+    )
+
+    assert figures.traffic_table(traffic).splitlines() == [
+        "patch and delete receives  answers/victim  KiB/victim",
+        "watch pods                           0.00       10.00",
+        "DELETE pods                          1.00        5.00",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "name"),
+    [
+        ("GET", "/api/v1/pods?watch=true", b"", 200, "watch pods"),
+        ("POST", "/apis/events.k8s.io/v1/namespaces/n/events", b"{}", 201, "POST events"),
+        ("GET", "/apis/batch/v1/namespaces/n/jobs/j", b"", 404, "GET jobs, 404"),
+        ("PATCH", "/api/v1/namespaces/n/pods/p/status", b"{}", 200, "PATCH pods/status"),
+        (
+            "PATCH",
+            "/api/v1/namespaces/n/pods/p",
+            b'{"metadata":{"uid":"u","resourceVersion":"1","finalizers":[]}}',
+            200,
+            "PATCH pods, finalizer removed",
+        ),
+        ("GET", "/api/v1/namespaces", b"", 200, "GET namespaces"),
+    ],
+)
+def test_calls_are_named_by_what_they_do(
+    method: str, path: str, body: bytes, status: int, name: str
+) -> None:
+    place, _, query = path.partition("?")
+
+    assert relay.name_of(method, place, dict.fromkeys(query.split("=")[:1], ""), body, status) == (
+        name
+    )
 
 
 def test_reasons_to_mistrust_a_turn_are_reported() -> None:

@@ -65,7 +65,7 @@ class SuspendedJob:
             eviction_retry=itself,
             reporter=itself,
             reread_seconds=30.0,
-            on_pod_update=lambda _: None,
+            on_pod_written=lambda _: None,
         )
 
     def event(self, *_: object) -> None:
