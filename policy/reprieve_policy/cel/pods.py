@@ -86,46 +86,61 @@ def kind_groups() -> Iterator[KindGroup]:
 
 
 def render(group: KindGroup, settings: PolicySettings) -> list[Document]:
-    """Return the policies that refuse, and the one that warns."""
-    name = f"reprieve-rules-{group.name}"
-    condition: MatchCondition | None = None
-    refusing: dict[str, tuple[MatchCondition | None, Validation]]
-    if group.has_old:
-        condition = _condition(group, settings)
-        refusing = {name: (condition, _refused_where(ENFORCE, group))}
-        refused = _refused_where(WARN, group)
-    else:
-        # Nearly all created pods are accepted, and a condition costs less than a validation, whose
-        # message is evaluated as well. But only a validation can read the Namespace. Both policies
-        # list all violations: the API server shows one of the two messages.
-        has_accepted_class, is_accepted = _has_accepted_class(group), _is_accepted(group, settings)
-        refusing = {
-            name: (
-                MatchCondition("says-what-is-not-accepted", f"!({is_accepted})"),
-                _refused_where(ENFORCE, group),
-            ),
-            "reprieve-rules-pod-classes": (
-                None,
-                _refused_where(ENFORCE, group, has_accepted_class),
-            ),
-        }
-        refused = _refused_where(WARN, group, f"{has_accepted_class}\n&& {is_accepted}")
+    """Return the policies that refuse, and those that warn."""
+    if not group.has_old:
+        return _render_created(group, settings)
+    name, condition = f"reprieve-rules-{group.name}", _condition(group, settings)
     constraints = document.constraints(
         group.kinds, operations=group.operations, subresources=group.subresources
     )
     variables = tuple(_variables(group, settings))
+    refused, warned = ([_refused_where(mode)] for mode in (ENFORCE, WARN))
     return [
-        *(
-            found
-            for refusing_name, (asked, validation) in refusing.items()
-            for found in document.validating(
-                refusing_name, "Deny", constraints, asked, variables, [validation]
-            )
-        ),
+        *document.validating(name, "Deny", constraints, condition, variables, refused),
         *document.validating(
-            f"{name}-warn", "Warn", constraints, condition, variables, [refused, *_advice(group)]
+            f"{name}-warn", "Warn", constraints, condition, variables, [*warned, *_advice(group)]
         ),
     ]
+
+
+def _render_created(group: KindGroup, settings: PolicySettings) -> list[Document]:
+    """Return the policies for created pods, of which nearly all are accepted.
+
+    A condition costs less than a validation, whose message is evaluated as well, but only a
+    validation can read the Namespace. So two policies have a condition that is true for what is
+    not accepted in every Namespace; the other two evaluate pods in a Namespace with classes of
+    its own. All list all violations: of two refusals, the API server shows one.
+    """
+    name = f"reprieve-rules-{group.name}"
+    constraints = document.constraints(
+        group.kinds, operations=group.operations, exempts_by_selector=False
+    )
+    variables = tuple(_variables(group, settings))
+    is_accepted = _is_accepted(group, settings)
+    is_silent = f"{is_accepted}\n&& {_has_no_advice(group)}"
+    has_usual_classes = namespace.has_usual_classes()
+    denied = {
+        name: (_unless(is_accepted), [_refused_where(ENFORCE)]),
+        f"{name}-in-namespaces": (None, [_refused_where(ENFORCE, has_usual_classes)]),
+    }
+    warned = {
+        f"{name}-warn": (_unless(is_silent), [_refused_where(WARN), *_advice(group)]),
+        # What the policy above evaluates is not warned of twice.
+        f"{name}-in-namespaces-warn": (
+            None,
+            [_refused_where(WARN, f"{has_usual_classes} || !({is_silent})")],
+        ),
+    }
+    return [
+        found
+        for action, policies in (("Deny", denied), ("Warn", warned))
+        for each, (asked, validations) in policies.items()
+        for found in document.validating(each, action, constraints, asked, variables, validations)
+    ]
+
+
+def _unless(is_accepted: str) -> MatchCondition:
+    return MatchCondition("says-what-is-not-accepted", f"!({is_accepted})")
 
 
 def _condition(group: KindGroup, settings: PolicySettings) -> MatchCondition:
@@ -167,6 +182,8 @@ def _enforcement(group: KindGroup) -> str:
     The template of a controller's pod was reviewed when it was written.
     """
     demanded = namespace.enforcement()
+    if not group.has_old:
+        demanded = f"{namespace.is_exempt()} ? '{OFF}'\n: {demanded}"
     if "CREATE" not in group.operations:
         return demanded
     is_created = "oldObject == null && " if group.has_old else ""
@@ -201,33 +218,40 @@ def _violations(group: KindGroup, settings: PolicySettings) -> Iterator[str]:
         yield from (_marked(group, part, key) for part, key in _MARKS)
 
 
-def _has_accepted_class(group: KindGroup) -> str:
-    """Return a condition that is true if the class of a created pod is accepted.
-
-    Most Namespaces have no rules of their own: the allowed classes are not evaluated for them.
-    """
-    entry, classes = group.new(*_CLASS), preemption_class.UNLISTED.classes
-    own_rules = " && ".join(
-        f"!namespaceObject.metadata.?annotations[?{term.text(key)}].hasValue()"
-        for key in (keys.ALLOWED_PREEMPTION_CLASSES, keys.WORKLOAD_TYPE)
-    )
-    is_usual = f"{entry}.orValue('{min(classes)}') in {term.texts(map(str, sorted(classes)))}"
-    is_allowed = f"!{entry}.hasValue() || {entry}.value() in variables.allowed"
-    return f"({is_usual} && {own_rules} || {is_allowed})"
-
-
 def _is_accepted(group: KindGroup, settings: PolicySettings) -> str:
-    """Return the condition that all fields of a created pod but its class are accepted."""
-    accepted: dict[str, list[str]] = {part: [] for part in _PARTS}
+    """Return a condition on the pod alone: all of its fields are accepted.
+
+    Its class is one that a Namespace without classes of its own allows.
+    """
+    labels, annotations = [_is_usual_class(group)], list[str]()
     for field in fields.pod_fields(settings):
-        if field.key != keys.PREEMPTION_CLASS:
-            accepted[field.part].append(
+        if field.key == keys.PREEMPTION_CLASS:
+            continue
+        if field.part == "labels":
+            labels.append(
                 check.is_absent_or_accepted(field.value, group.new(field.part, field.key))
             )
-    annotations = "\n&& ".join(accepted["annotations"])
-    return "\n&& ".join(
-        (*accepted["labels"], f"(!object.metadata.?annotations.hasValue() || {annotations})")
+        else:
+            annotations.append(
+                f"key == {term.text(field.key)} ? {check.is_accepted(field.value, 'text')}"
+            )
+    # Most pods have few annotations: that is less than one look for each key.
+    arms = "\n: ".join((f"!key.startsWith({term.text(keys.PREFIX)}) ? true", *annotations))
+    every = f"object.metadata.annotations.all(key, text,\n{arms}\n: true)"
+    return "\n&& ".join((*labels, f"(!has(object.metadata.annotations) || {every})"))
+
+
+def _is_usual_class(group: KindGroup) -> str:
+    classes = map(str, sorted(preemption_class.UNLISTED.classes))
+    return f"{group.new(*_CLASS)}.orValue('') in {term.texts(classes)}"
+
+
+def _has_no_advice(group: KindGroup) -> str:
+    """Return a condition on a pod of a usual class: it is not warned of what is harmful."""
+    hint, strategy = (
+        group.new("annotations", key) for key in (keys.CHECKPOINT_HINT, keys.CHECKPOINT)
     )
+    return f"(!{hint}.hasValue() || {strategy}.orValue('') != 'none')"
 
 
 def _unclaimable(path: str) -> str:
@@ -300,20 +324,16 @@ def _marked(group: KindGroup, part: str, key: str) -> str:
     return f"({new}.hasValue() && !{old}.hasValue() ? {refusal} : [])"
 
 
-def _refused_where(mode: str, group: KindGroup, is_accepted: str | None = None) -> Validation:
+def _refused_where(mode: str, is_accepted: str | None = None) -> Validation:
     """Return the validation that refuses violations where the enforcement is `mode`.
 
     `is_accepted` is a condition that answers most requests, so that `found` is not evaluated.
     """
-    is_fine = ["variables.found.size() == 0"]
-    if is_accepted is not None:
-        is_fine.insert(0, f"({is_accepted})")
+    is_fine = "variables.found.size() == 0"
     is_elsewhere = f"variables.enforcement != '{mode}'"
     # The cheaper question first: few Namespaces warn, and few objects are refused.
-    parts = [is_elsewhere, *is_fine] if mode == WARN else [*is_fine, is_elsewhere]
-    if mode == WARN and not group.has_old:
-        parts[0] = f"({_enforcement(group)}) != '{mode}'"
-    condition = "\n|| ".join(parts)
+    parts = [is_elsewhere, is_fine] if mode == WARN else [is_fine, is_elsewhere]
+    condition = "\n|| ".join(parts if is_accepted is None else [is_accepted, *parts])
     message = f"{condition}\n? '' : {term.message('variables.found')}"
     return Validation(condition, document.REFUSED, message)
 

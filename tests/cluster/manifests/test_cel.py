@@ -21,7 +21,7 @@ from reprieve_testing.cluster.narrowed_webhooks import CALL_FAILED
 
 pytestmark = pytest.mark.cluster
 
-NAMESPACE = "cel-overlay"
+NAMESPACE, EXEMPT = "cel-overlay", "kube-system"
 OURS = {"reprieve-test": "cel"}
 HALF = {keys.TOLERATION_PREFIX + keys.TOLERATION_SECONDS: "60"}
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": "0", "controller": True}
@@ -34,7 +34,8 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Kubectl]:
     rendered = list(yaml.safe_load_all(kubectl.read("kustomize", MANIFESTS / "overlays" / "cel")))
     written = [*yaml.safe_load_all((MANIFESTS / "overlays" / "cel" / "policies.yaml").read_text())]
     policies = [
-        narrowed_webhooks.policy(document, "test", [NAMESPACE], OURS) for document in written
+        narrowed_webhooks.policy(document, "test", [NAMESPACE, EXEMPT], OURS)
+        for document in written
     ]
     configurations = [
         narrowed_webhooks.webhooks(document, "reprieve-test-cel", [NAMESPACE], OURS)
@@ -42,7 +43,8 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Kubectl]:
         if document["kind"].endswith("WebhookConfiguration")
     ]
     kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    kubectl.run("create", "serviceaccount", "default", "-n", NAMESPACE)
+    for namespace in (NAMESPACE, EXEMPT):
+        kubectl.run("create", "serviceaccount", "default", "-n", namespace)
     kubectl.apply(*policies, *configurations)
     high = {
         "apiVersion": "scheduling.k8s.io/v1",
