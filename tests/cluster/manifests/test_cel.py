@@ -184,6 +184,15 @@ def test_policies_refuse_without_a_call(kubectl: Kubectl, what: str) -> None:
     assert CALL_FAILED not in done.output
 
 
+def test_a_namespace_that_is_always_exempt_is_left_alone(kubectl: Kubectl) -> None:
+    # Most policies for created pods leave it out by an expression, the others by a selector.
+    for labels in ({}, {keys.PREEMPTION_CLASS: "11"}):
+        done = create(kubectl, a_pod(labels), "-n", EXEMPT)
+        assert done.status == 0, done.output
+        assert done.stderr == ""
+        assert json.loads(done.stdout)["metadata"].get("labels", {}) == labels
+
+
 def test_violations_of_a_controllers_pods_are_warnings(kubectl: Kubectl) -> None:
     owner = {
         "apiVersion": "batch/v1",

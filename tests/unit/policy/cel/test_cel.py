@@ -99,13 +99,6 @@ def test_a_created_pod_without_violations_is_known_before_all_are_looked_for() -
             )
 
 
-def test_the_annotations_that_are_checked_are_known_by_their_prefix() -> None:
-    annotations = [
-        field.key for field in fields.pod_fields(PolicySettings()) if field.part == "annotations"
-    ]
-    assert all(key.startswith(keys.PREFIX) for key in annotations)
-
-
 def test_a_created_pod_is_warned_of_by_one_of_two_policies() -> None:
     in_all, in_namespaces = (named(name)["spec"] for name in (IN_ALL[1], IN_NAMESPACES[1]))
     asked = in_all["matchConditions"][0]["expression"]
