@@ -145,7 +145,7 @@ bench-admission: setup binaries ## what the webhooks and the CEL overlay add to 
 	@$(BIN)/python -m bench.admission
 
 .PHONY: bench-cel
-bench-cel: setup ## the overlay cel beside policies by hand: processor time of the API server's admission plugins, in one process (ARGS=--parts)
+bench-cel: setup binaries ## the overlay cel beside policies by hand: processor time of the API server's admission plugins, in one process (ARGS=--parts)
 	@$(BIN)/python -m bench.cel $(ARGS)
 
 .PHONY: bench-victims

@@ -2,7 +2,8 @@
 
 What the API server does for a request decides where something is written. It reads the selectors of
 each policy for each request of any kind, before the resource rules, but those of a binding only
-where the rules match: selectors of Namespaces are in bindings. It evaluates all match conditions of
+where the rules match: selectors of Namespaces are in bindings, and those that nearly every created
+pod would reach are expressions that only a violation reaches. It evaluates all match conditions of
 a policy, also after a false one: there is at most one. It prepares each variable whenever it
 evaluates validations, and again for their messages: a policy has only the variables that it uses.
 It evaluates each message, whether or not it is shown: a message that never changes is a text.
