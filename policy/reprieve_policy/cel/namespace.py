@@ -88,14 +88,15 @@ def classes(settings: PolicySettings) -> tuple[Variable, ...]:
     says_nothing = _lacks(
         keys.ALLOWED_PREEMPTION_CLASSES, keys.WORKLOAD_TYPE, keys.DEFAULT_PREEMPTION_CLASS
     )
+    # An unreadable list counts as absent.
+    is_listed = is_accepted(preemption_class.CLASSES, listed)
     return (
-        # An unreadable list counts as absent.
-        ("isListed", is_accepted(preemption_class.CLASSES, listed)),
+        ("isListed", is_listed),
         (
             "allowed",
             (
                 f"{IS_SENSITIVE} ? ['{_HIGHEST}']"
-                f" : !variables.isListed ? {term.texts(unlisted)}\n: {among}"
+                f" : !({is_listed}) ? {term.texts(unlisted)}\n: {among}"
             ),
         ),
         (

@@ -108,34 +108,38 @@ def _render_created(group: KindGroup, settings: PolicySettings) -> list[Document
 
     A condition costs less than a validation, whose message is evaluated as well, but only a
     validation can read the Namespace. So two policies have a condition that is true for what is
-    not accepted in every Namespace; the other two evaluate pods in a Namespace with classes of
-    its own. All list all violations: of two refusals, the API server shows one.
+    not accepted in every Namespace, and list all violations. The other two check what is left:
+    the class of a pod in a Namespace with classes of its own.
     """
     name = f"reprieve-rules-{group.name}"
+    is_accepted = _is_accepted(group, settings)
+    is_silent = f"{is_accepted}\n&& {_has_no_advice(group)}"
+    policies = (
+        (name, "Deny", _unless(is_accepted), [_refused_where(ENFORCE)]),
+        (
+            f"{name}-in-namespaces",
+            "Deny",
+            None,
+            [_refused_by_namespace(ENFORCE, group, is_accepted)],
+        ),
+        (f"{name}-warn", "Warn", _unless(is_silent), [_refused_where(WARN), *_advice(group)]),
+        (
+            f"{name}-in-namespaces-warn",
+            "Warn",
+            None,
+            [_refused_by_namespace(WARN, group, is_silent)],
+        ),
+    )
     constraints = document.constraints(
         group.kinds, operations=group.operations, exempts_by_selector=False
     )
     variables = tuple(_variables(group, settings))
-    is_accepted = _is_accepted(group, settings)
-    is_silent = f"{is_accepted}\n&& {_has_no_advice(group)}"
-    has_usual_classes = namespace.has_usual_classes()
-    denied = {
-        name: (_unless(is_accepted), [_refused_where(ENFORCE)]),
-        f"{name}-in-namespaces": (None, [_refused_where(ENFORCE, has_usual_classes)]),
-    }
-    warned = {
-        f"{name}-warn": (_unless(is_silent), [_refused_where(WARN), *_advice(group)]),
-        # What the policy above evaluates is not warned of twice.
-        f"{name}-in-namespaces-warn": (
-            None,
-            [_refused_where(WARN, f"{has_usual_classes} || !({is_silent})")],
-        ),
-    }
     return [
         found
-        for action, policies in (("Deny", denied), ("Warn", warned))
-        for each, (asked, validations) in policies.items()
-        for found in document.validating(each, action, constraints, asked, variables, validations)
+        for each, action, condition, validations in policies
+        for found in document.validating(
+            each, action, constraints, condition, variables, validations
+        )
     ]
 
 
@@ -250,12 +254,17 @@ def _has_no_advice(group: KindGroup) -> str:
 
 
 def _unclaimable(path: str) -> str:
-    before, after = (
+    before, after = _unclaimable_texts(path)
+    allowed = f"{term.text(after)} + {namespace.allowed_shown()}"
+    return f"{_may_be_claimed('t')} ? [] : [[{term.text(before)}, t, {allowed}]]"
+
+
+def _unclaimable_texts(path: str) -> tuple[str, str]:
+    """Return what is before the value and after it, without the classes that are allowed."""
+    return (
         f"{path}: {ViolationKind.UNSUPPORTED.text}: ",
         ": classes allowed in this namespace: ",
     )
-    allowed = f"{term.text(after)} + {namespace.allowed_shown()}"
-    return f"{_may_be_claimed('t')} ? [] : [[{term.text(before)}, t, {allowed}]]"
 
 
 def _may_be_claimed(text: str) -> str:
@@ -319,16 +328,30 @@ def _marked(group: KindGroup, part: str, key: str) -> str:
     return f"({new}.hasValue() && !{old}.hasValue() ? {refusal} : [])"
 
 
-def _refused_where(mode: str, is_accepted: str | None = None) -> Validation:
-    """Return the validation that refuses violations where the enforcement is `mode`.
+def _refused_by_namespace(mode: str, group: KindGroup, is_left: str) -> Validation:
+    """Return the validation that refuses a class because of the Namespace alone.
 
-    `is_accepted` is a condition that answers most requests, so that `found` is not evaluated.
+    `is_left` is the condition that no other policy evaluates the pod: its class is one that most
+    Namespaces allow. Variables are few, because each takes its time for every pod.
     """
+    entry = f"{group.new(*_CLASS)}.orValue('')"
+    is_fine = f"{namespace.has_usual_classes()} || {entry} in variables.allowed"
+    before, after = _unclaimable_texts(label_path(group.prefix, keys.PREEMPTION_CLASS))
+    quoted = (term.text(before + '"'), entry, term.text('"' + after))
+    return Validation(
+        f"{is_fine}\n|| !({is_left})\n|| ({_enforcement(group)}) != '{mode}'",
+        document.REFUSED,
+        f"{is_fine}\n? '' : {' + '.join(quoted)} + {namespace.allowed_shown()}",
+    )
+
+
+def _refused_where(mode: str) -> Validation:
+    """Return the validation that refuses violations where the enforcement is `mode`."""
     is_fine = "variables.found.size() == 0"
     is_elsewhere = f"variables.enforcement != '{mode}'"
     # The cheaper question first: few Namespaces warn, and few objects are refused.
     parts = [is_elsewhere, is_fine] if mode == WARN else [is_fine, is_elsewhere]
-    condition = "\n|| ".join(parts if is_accepted is None else [is_accepted, *parts])
+    condition = "\n|| ".join(parts)
     message = f"{condition}\n? '' : {term.message('variables.found')}"
     return Validation(condition, document.REFUSED, message)
 
