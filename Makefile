@@ -144,6 +144,10 @@ bench-check: setup ## reprieve check on 10,000 documents, on one core: seconds a
 bench-admission: setup binaries ## what the webhooks and the CEL overlay add to a pod's creation, on a real API server
 	@$(BIN)/python -m bench.admission
 
+.PHONY: bench-cel
+bench-cel: setup binaries ## the overlay cel beside policies by hand: processor time of the API server's admission plugins, in one process (ARGS=--parts)
+	@$(BIN)/python -m bench.cel $(ARGS)
+
 .PHONY: bench-victims
 bench-victims: setup binaries ## a thousand victims at once among 50,000 pods, beside a minimal program (VICTIMS=1000,10000 PODS=50000 NODES=1000)
 	@$(BIN)/python -m bench.victims $(if $(VICTIMS),--victims $(VICTIMS)) $(if $(PODS),--pods $(PODS)) $(if $(NODES),--nodes $(NODES)) $(ARGS)

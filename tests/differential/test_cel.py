@@ -69,6 +69,9 @@ NAMESPACES: dict[str, Metadata] = {
         },
     ),
     "warned": Metadata({}, {keys.ENFORCEMENT: WARN}),
+    "listed-and-warned": Metadata(
+        {}, {keys.ENFORCEMENT: WARN, keys.ALLOWED_PREEMPTION_CLASSES: "0-2"}
+    ),
     "warned-by-label": Metadata({keys.ENFORCEMENT: WARN}, {keys.ENFORCEMENT: OFF}),
     "enforced-by-label": Metadata({keys.ENFORCEMENT: ENFORCE}, {keys.ENFORCEMENT: OFF}),
     "off": Metadata({}, {keys.ENFORCEMENT: OFF}),

@@ -69,6 +69,17 @@ PARTS = (
         anchor="make-bench-admission",
     ),
     Part(
+        key="cel",
+        title="Policies inside the API server",
+        question="What the overlay `cel` costs the API server for a created pod, beside policies "
+        "that are written by hand.",
+        repeat=("make bench-cel", "make bench-cel ARGS=--parts   # each policy alone"),
+        takes="a minute",
+        module="bench.cel",
+        read=readers.of_cel,
+        anchor="make-bench-cel",
+    ),
+    Part(
         key="victims",
         title="A thousand victims at once",
         question="How soon victims are hinted and gone that are marked at the same moment, beside "

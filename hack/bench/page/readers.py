@@ -84,6 +84,35 @@ def of_admission(document: Document) -> Measurement:
     )
 
 
+def of_cel(document: Document) -> Measurement:
+    """Return the measurement of `make bench-cel`."""
+    columns: Columns = {
+        "policies": lambda row: row["contender"],
+        "mutating policies": lambda row: f"{row['microseconds']['mutating policies']:.0f}",
+        "mutating webhooks": lambda row: f"{row['microseconds']['mutating webhooks']:.0f}",
+        "validating policies": lambda row: f"{row['microseconds']['validating policies']:.0f}",
+        "validating webhooks": lambda row: f"{row['microseconds']['validating webhooks']:.0f}",
+        "all": lambda row: f"{row['all_microseconds']:.0f}",
+        "× by hand": lambda row: f"{row['ratio']:.2f}",
+        "allocations": lambda row: f"{row['allocations']:,}",
+    }
+    by_kind: dict[str, list[Document]] = {}
+    for row in document["rows"]:
+        by_kind.setdefault(row["pods"], []).append(row)
+    first = next(iter(by_kind))
+    return Measurement(
+        _parameters(document, "rounds", "creations"),
+        [_table(f"pods with {kind}", columns, rows) for kind, rows in by_kind.items()],
+        [
+            Plot(
+                "Processor time that is added to a creation, if the same rules by hand add 1: "
+                f"pods with {first}",
+                {row["contender"]: round(row["ratio"], 2) for row in by_kind[first]},
+            )
+        ],
+    )
+
+
 def of_check(document: Document) -> Measurement:
     """Return the measurement of `make bench-check`."""
     columns: Columns = {

@@ -127,6 +127,8 @@ BINARIES: dict[str, Binary] = {
     "bench-net-http": _bench("nethttp", 5),
     "bench-load": _bench("load", 5),
     "bench-create": _bench("create", 5),
+    # Always of the newest version: the older one has no policies that fill in defaults.
+    "bench-admission": Binary("kubernetes", KUBERNETES, "./cmd/bench-admission", 60),
 }
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -152,6 +154,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "promtool": ("promtool",),
     "kind": ("kind",),
     "bench": ("bench-controller-runtime", "bench-net-http", "bench-load", "bench-create"),
+    "bench-admission": ("bench-admission",),
 }
 GROUPS["all"] = tuple(dict.fromkeys(name for group in tuple(GROUPS.values()) for name in group))
 

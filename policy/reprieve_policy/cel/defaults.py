@@ -28,12 +28,16 @@ def of_pods(settings: PolicySettings) -> list[Document]:
     by_setting = _koordinator(settings)
     lacking += [f"!{labels}[?{term.text(key)}].hasValue()" for key in by_setting]
     values = ["variables.defaultClass", *map(term.text, by_setting.values())]
-    added = [
-        f"({condition} ? [{_add('labels', key, value)}] : [])"
-        for condition, key, value in zip(
-            lacking, (keys.PREEMPTION_CLASS, *by_setting), values, strict=True
-        )
+    patches = [
+        f"[{_add('labels', key, value)}]"
+        for key, value in zip((keys.PREEMPTION_CLASS, *by_setting), values, strict=True)
     ]
+    # A single one is lacking wherever the condition is true.
+    added = (
+        [f"({condition} ? {patch} : [])" for condition, patch in zip(lacking, patches, strict=True)]
+        if by_setting
+        else patches
+    )
     return document.mutating(
         "reprieve-defaults-pods",
         document.constraints(

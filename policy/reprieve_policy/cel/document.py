@@ -2,7 +2,8 @@
 
 What the API server does for a request decides where something is written. It reads the selectors of
 each policy for each request of any kind, before the resource rules, but those of a binding only
-where the rules match: selectors of Namespaces are in bindings. It evaluates all match conditions of
+where the rules match: selectors of Namespaces are in bindings, and those that nearly every created
+pod would reach are expressions that only a violation reaches. It evaluates all match conditions of
 a policy, also after a false one: there is at most one. It prepares each variable whenever it
 evaluates validations, and again for their messages: a policy has only the variables that it uses.
 It evaluates each message, whether or not it is shown: a message that never changes is a text.
@@ -49,7 +50,8 @@ class Constraints(NamedTuple):
     """What a policy is about: resources, objects by their labels, and Namespaces."""
 
     rules: list[Document]
-    is_namespaced: bool
+    exempts_by_selector: bool
+    """Whether the binding leaves out the Namespaces that are always exempt."""
     object_selector: Document | None = None
 
 
@@ -115,8 +117,13 @@ def constraints(
     operations: Sequence[str] = ("CREATE", "UPDATE"),
     subresources: Sequence[str] = (),
     object_selector: Document | None = None,
+    exempts_by_selector: bool = True,
 ) -> Constraints:
-    """Return the constraints for these kinds, outside of the Namespaces that are always exempt."""
+    """Return the constraints for these kinds, outside of the Namespaces that are always exempt.
+
+    Without `exempts_by_selector`, the policy's own expressions must leave them out: the API server
+    parses a selector anew for each request, which takes as long as a few comparisons.
+    """
     by_group: dict[str, list[str]] = {}
     for kind in kinds:
         by_group.setdefault(kind.group, []).append(kind.resource)
@@ -132,7 +139,7 @@ def constraints(
         }
         for group, resources in by_group.items()
     ]
-    return Constraints(rules, kinds[0].is_namespaced, object_selector)
+    return Constraints(rules, kinds[0].is_namespaced and exempts_by_selector, object_selector)
 
 
 def preemption_changed(
@@ -192,7 +199,7 @@ def _spec(
 
 
 def _binding(name: str, constraints: Constraints) -> Document:
-    selected = {"matchResources": deepcopy(_EXEMPT)} if constraints.is_namespaced else {}
+    selected = {"matchResources": deepcopy(_EXEMPT)} if constraints.exempts_by_selector else {}
     return {"policyName": name, **selected}
 
 

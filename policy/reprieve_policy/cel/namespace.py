@@ -9,6 +9,7 @@ from reprieve_policy.config import preemption_class
 from reprieve_policy.config.namespace import (
     ENFORCE,
     ENFORCEMENTS,
+    EXEMPT,
     SENSITIVE,
     WORKLOAD_TYPE_CLASS,
 )
@@ -45,6 +46,23 @@ def enforcement() -> str:
     return f"{chain} : '{ENFORCE}'"
 
 
+def is_exempt() -> str:
+    """Return the condition that the Namespace is one to which no rule applies."""
+    return f"namespaceObject.metadata.name in {term.texts(EXEMPT)}"
+
+
+def has_usual_classes() -> str:
+    """Return a condition that is true if nothing in the Namespace says which classes it allows."""
+    return _lacks(keys.ALLOWED_PREEMPTION_CLASSES, keys.WORKLOAD_TYPE)
+
+
+def _lacks(*absent: str) -> str:
+    each = " && ".join(
+        f"!namespaceObject.metadata.?annotations[?{term.text(key)}].hasValue()" for key in absent
+    )
+    return f"(!has(namespaceObject.metadata.annotations) || {each})"
+
+
 def classes(settings: PolicySettings) -> tuple[Variable, ...]:
     """Return the allowed classes, and the class of a pod without the label."""
     listed = annotation(keys.ALLOWED_PREEMPTION_CLASSES)
@@ -66,17 +84,25 @@ def classes(settings: PolicySettings) -> tuple[Variable, ...]:
             HIGHEST_ALLOWED,
         )
     )
+    usual = str(min(settings.default_class, max(preemption_class.UNLISTED.classes)))
+    says_nothing = _lacks(
+        keys.ALLOWED_PREEMPTION_CLASSES, keys.WORKLOAD_TYPE, keys.DEFAULT_PREEMPTION_CLASS
+    )
+    # An unreadable list counts as absent.
+    is_listed = is_accepted(preemption_class.CLASSES, listed)
     return (
-        # An unreadable list counts as absent.
-        ("isListed", is_accepted(preemption_class.CLASSES, listed)),
+        ("isListed", is_listed),
         (
             "allowed",
             (
                 f"{IS_SENSITIVE} ? ['{_HIGHEST}']"
-                f" : !variables.isListed ? {term.texts(unlisted)}\n: {among}"
+                f" : !({is_listed}) ? {term.texts(unlisted)}\n: {among}"
             ),
         ),
-        ("defaultClass", f"[{candidates}]\n.filter(n, n in variables.allowed)[0]"),
+        (
+            "defaultClass",
+            (f"{says_nothing} ? '{usual}'\n: [{candidates}].filter(n, n in variables.allowed)[0]"),
+        ),
     )
 
 

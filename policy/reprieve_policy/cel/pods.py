@@ -86,46 +86,65 @@ def kind_groups() -> Iterator[KindGroup]:
 
 
 def render(group: KindGroup, settings: PolicySettings) -> list[Document]:
-    """Return the policies that refuse, and the one that warns."""
-    name = f"reprieve-rules-{group.name}"
-    condition: MatchCondition | None = None
-    refusing: dict[str, tuple[MatchCondition | None, Validation]]
-    if group.has_old:
-        condition = _condition(group, settings)
-        refusing = {name: (condition, _refused_where(ENFORCE, group))}
-        refused = _refused_where(WARN, group)
-    else:
-        # Nearly all created pods are accepted, and a condition costs less than a validation, whose
-        # message is evaluated as well. But only a validation can read the Namespace. Both policies
-        # list all violations: the API server shows one of the two messages.
-        has_accepted_class, is_accepted = _has_accepted_class(group), _is_accepted(group, settings)
-        refusing = {
-            name: (
-                MatchCondition("says-what-is-not-accepted", f"!({is_accepted})"),
-                _refused_where(ENFORCE, group),
-            ),
-            "reprieve-rules-pod-classes": (
-                None,
-                _refused_where(ENFORCE, group, has_accepted_class),
-            ),
-        }
-        refused = _refused_where(WARN, group, f"{has_accepted_class}\n&& {is_accepted}")
+    """Return the policies that refuse, and those that warn."""
+    if not group.has_old:
+        return _render_created(group, settings)
+    name, condition = f"reprieve-rules-{group.name}", _condition(group, settings)
     constraints = document.constraints(
         group.kinds, operations=group.operations, subresources=group.subresources
     )
     variables = tuple(_variables(group, settings))
+    refused, warned = ([_refused_where(mode)] for mode in (ENFORCE, WARN))
     return [
-        *(
-            found
-            for refusing_name, (asked, validation) in refusing.items()
-            for found in document.validating(
-                refusing_name, "Deny", constraints, asked, variables, [validation]
-            )
-        ),
+        *document.validating(name, "Deny", constraints, condition, variables, refused),
         *document.validating(
-            f"{name}-warn", "Warn", constraints, condition, variables, [refused, *_advice(group)]
+            f"{name}-warn", "Warn", constraints, condition, variables, [*warned, *_advice(group)]
         ),
     ]
+
+
+def _render_created(group: KindGroup, settings: PolicySettings) -> list[Document]:
+    """Return the policies for created pods, of which nearly all are accepted.
+
+    A condition costs less than a validation, whose message is evaluated as well, but only a
+    validation can read the Namespace. So two policies have a condition that is true for what is
+    not accepted in every Namespace, and list all violations. The other two check what is left:
+    the class of a pod in a Namespace with classes of its own.
+    """
+    name = f"reprieve-rules-{group.name}"
+    is_accepted = _is_accepted(group, settings)
+    is_silent = f"{is_accepted}\n&& {_has_no_advice(group)}"
+    policies = (
+        (name, "Deny", _unless(is_accepted), [_refused_where(ENFORCE)]),
+        (
+            f"{name}-in-namespaces",
+            "Deny",
+            None,
+            [_refused_by_namespace(ENFORCE, group, is_accepted)],
+        ),
+        (f"{name}-warn", "Warn", _unless(is_silent), [_refused_where(WARN), *_advice(group)]),
+        (
+            f"{name}-in-namespaces-warn",
+            "Warn",
+            None,
+            [_refused_by_namespace(WARN, group, is_silent)],
+        ),
+    )
+    constraints = document.constraints(
+        group.kinds, operations=group.operations, exempts_by_selector=False
+    )
+    variables = tuple(_variables(group, settings))
+    return [
+        found
+        for each, action, condition, validations in policies
+        for found in document.validating(
+            each, action, constraints, condition, variables, validations
+        )
+    ]
+
+
+def _unless(is_accepted: str) -> MatchCondition:
+    return MatchCondition("says-what-is-not-accepted", f"!({is_accepted})")
 
 
 def _condition(group: KindGroup, settings: PolicySettings) -> MatchCondition:
@@ -167,6 +186,8 @@ def _enforcement(group: KindGroup) -> str:
     The template of a controller's pod was reviewed when it was written.
     """
     demanded = namespace.enforcement()
+    if not group.has_old:
+        demanded = f"{namespace.is_exempt()} ? '{OFF}'\n: {demanded}"
     if "CREATE" not in group.operations:
         return demanded
     is_created = "oldObject == null && " if group.has_old else ""
@@ -201,42 +222,49 @@ def _violations(group: KindGroup, settings: PolicySettings) -> Iterator[str]:
         yield from (_marked(group, part, key) for part, key in _MARKS)
 
 
-def _has_accepted_class(group: KindGroup) -> str:
-    """Return a condition that is true if the class of a created pod is accepted.
-
-    Most Namespaces have no rules of their own: the allowed classes are not evaluated for them.
-    """
-    entry, classes = group.new(*_CLASS), preemption_class.UNLISTED.classes
-    own_rules = " && ".join(
-        f"!namespaceObject.metadata.?annotations[?{term.text(key)}].hasValue()"
-        for key in (keys.ALLOWED_PREEMPTION_CLASSES, keys.WORKLOAD_TYPE)
-    )
-    is_usual = f"{entry}.orValue('{min(classes)}') in {term.texts(map(str, sorted(classes)))}"
-    is_allowed = f"!{entry}.hasValue() || {entry}.value() in variables.allowed"
-    return f"({is_usual} && {own_rules} || {is_allowed})"
-
-
 def _is_accepted(group: KindGroup, settings: PolicySettings) -> str:
-    """Return the condition that all fields of a created pod but its class are accepted."""
-    accepted: dict[str, list[str]] = {part: [] for part in _PARTS}
+    """Return a condition on the pod alone: all of its fields are accepted.
+
+    Its class is one that a Namespace without classes of its own allows.
+    """
+    accepted: dict[str, list[str]] = {"labels": [_is_usual_class(group)], "annotations": []}
     for field in fields.pod_fields(settings):
         if field.key != keys.PREEMPTION_CLASS:
             accepted[field.part].append(
                 check.is_absent_or_accepted(field.value, group.new(field.part, field.key))
             )
+    # A pass over all annotations costs as much with two of them, and more with others' in a pod.
     annotations = "\n&& ".join(accepted["annotations"])
     return "\n&& ".join(
-        (*accepted["labels"], f"(!object.metadata.?annotations.hasValue() || {annotations})")
+        (*accepted["labels"], f"(!has(object.metadata.annotations) || {annotations})")
     )
+
+
+def _is_usual_class(group: KindGroup) -> str:
+    classes = map(str, sorted(preemption_class.UNLISTED.classes))
+    return f"{group.new(*_CLASS)}.orValue('') in {term.texts(classes)}"
+
+
+def _has_no_advice(group: KindGroup) -> str:
+    """Return a condition on a pod of a usual class: it is not warned of what is harmful."""
+    hint, strategy = (
+        group.new("annotations", key) for key in (keys.CHECKPOINT_HINT, keys.CHECKPOINT)
+    )
+    return f"(!{hint}.hasValue() || {strategy}.orValue('') != 'none')"
 
 
 def _unclaimable(path: str) -> str:
-    before, after = (
+    before, after = _unclaimable_texts(path)
+    allowed = f"{term.text(after)} + {namespace.allowed_shown()}"
+    return f"{_may_be_claimed('t')} ? [] : [[{term.text(before)}, t, {allowed}]]"
+
+
+def _unclaimable_texts(path: str) -> tuple[str, str]:
+    """Return what is before the value and after it, without the classes that are allowed."""
+    return (
         f"{path}: {ViolationKind.UNSUPPORTED.text}: ",
         ": classes allowed in this namespace: ",
     )
-    allowed = f"{term.text(after)} + {namespace.allowed_shown()}"
-    return f"{_may_be_claimed('t')} ? [] : [[{term.text(before)}, t, {allowed}]]"
 
 
 def _may_be_claimed(text: str) -> str:
@@ -300,19 +328,29 @@ def _marked(group: KindGroup, part: str, key: str) -> str:
     return f"({new}.hasValue() && !{old}.hasValue() ? {refusal} : [])"
 
 
-def _refused_where(mode: str, group: KindGroup, is_accepted: str | None = None) -> Validation:
-    """Return the validation that refuses violations where the enforcement is `mode`.
+def _refused_by_namespace(mode: str, group: KindGroup, is_left: str) -> Validation:
+    """Return the validation that refuses a class because of the Namespace alone.
 
-    `is_accepted` is a condition that answers most requests, so that `found` is not evaluated.
+    `is_left` is the condition that no other policy evaluates the pod: its class is one that most
+    Namespaces allow. Variables are few, because each takes its time for every pod.
     """
-    is_fine = ["variables.found.size() == 0"]
-    if is_accepted is not None:
-        is_fine.insert(0, f"({is_accepted})")
+    entry = f"{group.new(*_CLASS)}.orValue('')"
+    is_fine = f"{namespace.has_usual_classes()} || {entry} in variables.allowed"
+    before, after = _unclaimable_texts(label_path(group.prefix, keys.PREEMPTION_CLASS))
+    quoted = (term.text(before + '"'), entry, term.text('"' + after))
+    return Validation(
+        f"{is_fine}\n|| !({is_left})\n|| ({_enforcement(group)}) != '{mode}'",
+        document.REFUSED,
+        f"{is_fine}\n? '' : {' + '.join(quoted)} + {namespace.allowed_shown()}",
+    )
+
+
+def _refused_where(mode: str) -> Validation:
+    """Return the validation that refuses violations where the enforcement is `mode`."""
+    is_fine = "variables.found.size() == 0"
     is_elsewhere = f"variables.enforcement != '{mode}'"
     # The cheaper question first: few Namespaces warn, and few objects are refused.
-    parts = [is_elsewhere, *is_fine] if mode == WARN else [*is_fine, is_elsewhere]
-    if mode == WARN and not group.has_old:
-        parts[0] = f"({_enforcement(group)}) != '{mode}'"
+    parts = [is_elsewhere, is_fine] if mode == WARN else [is_fine, is_elsewhere]
     condition = "\n|| ".join(parts)
     message = f"{condition}\n? '' : {term.message('variables.found')}"
     return Validation(condition, document.REFUSED, message)

@@ -21,7 +21,7 @@ from reprieve_testing.cluster.narrowed_webhooks import CALL_FAILED
 
 pytestmark = pytest.mark.cluster
 
-NAMESPACE = "cel-overlay"
+NAMESPACE, EXEMPT = "cel-overlay", "kube-system"
 OURS = {"reprieve-test": "cel"}
 HALF = {keys.TOLERATION_PREFIX + keys.TOLERATION_SECONDS: "60"}
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": "0", "controller": True}
@@ -34,7 +34,8 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Kubectl]:
     rendered = list(yaml.safe_load_all(kubectl.read("kustomize", MANIFESTS / "overlays" / "cel")))
     written = [*yaml.safe_load_all((MANIFESTS / "overlays" / "cel" / "policies.yaml").read_text())]
     policies = [
-        narrowed_webhooks.policy(document, "test", [NAMESPACE], OURS) for document in written
+        narrowed_webhooks.policy(document, "test", [NAMESPACE, EXEMPT], OURS)
+        for document in written
     ]
     configurations = [
         narrowed_webhooks.webhooks(document, "reprieve-test-cel", [NAMESPACE], OURS)
@@ -42,7 +43,8 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Kubectl]:
         if document["kind"].endswith("WebhookConfiguration")
     ]
     kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    kubectl.run("create", "serviceaccount", "default", "-n", NAMESPACE)
+    for namespace in (NAMESPACE, EXEMPT):
+        kubectl.run("create", "serviceaccount", "default", "-n", namespace)
     kubectl.apply(*policies, *configurations)
     high = {
         "apiVersion": "scheduling.k8s.io/v1",
@@ -180,6 +182,15 @@ def test_policies_refuse_without_a_call(kubectl: Kubectl, what: str) -> None:
     assert done.status != 0
     assert words in done.output
     assert CALL_FAILED not in done.output
+
+
+def test_a_namespace_that_is_always_exempt_is_left_alone(kubectl: Kubectl) -> None:
+    # Most policies for created pods leave it out by an expression, the others by a selector.
+    for labels in ({}, {keys.PREEMPTION_CLASS: "11"}):
+        done = create(kubectl, a_pod(labels), "-n", EXEMPT)
+        assert done.status == 0, done.output
+        assert done.stderr == ""
+        assert json.loads(done.stdout)["metadata"].get("labels", {}) == labels
 
 
 def test_violations_of_a_controllers_pods_are_warnings(kubectl: Kubectl) -> None:

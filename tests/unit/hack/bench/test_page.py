@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from bench.added import AdmissionRow
+from bench.cel.table import KINDS, CelRow
 from bench.checks import CheckResult
 from bench.extender import ExtenderResult
 from bench.figures import WebhooksRow
@@ -123,6 +124,17 @@ ADMISSION_ROW = asdict(
         added_api_server_cpu_seconds_per_thousand=1.567,
     )
 )
+CEL_ROW = asdict(
+    CelRow(
+        contender="overlay",
+        pods="a class",
+        microseconds=dict(zip(KINDS, (2.4, 12.4, 60.0, 25.2), strict=True)),
+        all_microseconds=100.0,
+        ratio=1.244,
+        allocations=1775,
+        bytes=57_958,
+    )
+)
 VICTIMS_ROW = asdict(
     VictimsRow(
         contender="Reprieve",
@@ -196,6 +208,12 @@ READ = {
         },
         ["Reprieve, both", "4.19", "9.65", "+2.04", "+4.83", "0.937", "+1.567"],
         {"Reprieve, both": 2.04},
+    ),
+    "cel": (
+        readers.of_cel,
+        {"conditions": {"rounds": 7, "creations": 1000}, "rows": [CEL_ROW]},
+        ["overlay", "2", "12", "60", "25", "100", "1.24", "1,775"],
+        {"overlay": 1.24},
     ),
     "victims": (
         readers.of_victims,

@@ -29,11 +29,12 @@ def name_of(document: Any) -> str:
 
 
 EACH = [pytest.param(item, id=name_of(item)) for item in VALIDATING]
-CREATED = [
-    found
-    for found in EACH
-    if found.id in ("reprieve-rules-pods", "reprieve-rules-pods-warn", "reprieve-rules-pod-classes")
-]
+IN_ALL, IN_NAMESPACES = (
+    ("reprieve-rules-pods", "reprieve-rules-pods-warn"),
+    ("reprieve-rules-pods-in-namespaces", "reprieve-rules-pods-in-namespaces-warn"),
+)
+"""Policies for created pods: what is refused in every Namespace, and in some by their classes."""
+CREATED = [found for found in EACH if found.id in (*IN_ALL, *IN_NAMESPACES)]
 UPDATED = [found for found in EACH if found not in CREATED]
 MAX_MESSAGE = 5 * 1024
 """Bytes; a longer one is replaced by the fallback."""
@@ -81,18 +82,28 @@ def test_a_created_pod_has_no_old_object(policy: Any) -> None:
 
 def test_a_created_pod_without_violations_is_known_before_all_are_looked_for() -> None:
     by_name = {name_of(policy): policy["spec"] for policy in VALIDATING}
-    (condition,) = by_name["reprieve-rules-pods"]["matchConditions"]
-    class_field, *others = fields.pod_fields(PolicySettings())
-    assert all(f"'{field.key}'" in condition["expression"] for field in others)
-    for name, read_first in {
-        "reprieve-rules-pod-classes": [class_field],
-        "reprieve-rules-pods-warn": [class_field, *others],
-    }.items():
+    read = [field.key for field in fields.pod_fields(PolicySettings())]
+    for name in IN_ALL:
+        (condition,) = by_name[name]["matchConditions"]
+        assert all(f"'{key}'" in condition["expression"] for key in read)
+    for name in IN_NAMESPACES:
         assert "matchConditions" not in by_name[name]
-        first = by_name[name]["validations"][0]
-        for expression in (first["expression"], first["messageExpression"]):
-            before = expression.partition("variables.found")[0]
-            assert all(f"'{field.key}'" in before for field in read_first)
+        (validation,) = by_name[name]["validations"]
+        for expression in (validation["expression"], validation["messageExpression"]):
+            first = expression.partition(" || ")[0]
+            assert first == "(!has(namespaceObject.metadata.annotations)"
+            before = expression.partition("variables.")[0]
+            assert all(
+                f"'{key}'" in before
+                for key in (keys.ALLOWED_PREEMPTION_CLASSES, keys.WORKLOAD_TYPE)
+            )
+
+
+def test_a_created_pod_is_warned_of_by_one_of_two_policies() -> None:
+    in_all, in_namespaces = (named(name)["spec"] for name in (IN_ALL[1], IN_NAMESPACES[1]))
+    asked = in_all["matchConditions"][0]["expression"]
+    (validation,) = in_namespaces["validations"]
+    assert asked in validation["expression"]
 
 
 def test_pods_are_checked_in_every_operation() -> None:
@@ -105,9 +116,7 @@ def test_pods_are_checked_in_every_operation() -> None:
     created = (["CREATE"], ["pods"])
     updated = (["UPDATE"], ["pods", "pods/status", "pods/resize"])
     assert operations == {
-        "reprieve-rules-pods": created,
-        "reprieve-rules-pod-classes": created,
-        "reprieve-rules-pods-warn": created,
+        **dict.fromkeys((*IN_ALL, *IN_NAMESPACES), created),
         "reprieve-rules-pod-updates": updated,
         "reprieve-rules-pod-updates-warn": updated,
     }
@@ -117,8 +126,9 @@ def test_pods_are_checked_in_every_operation() -> None:
 def test_what_the_api_server_would_do_for_every_request_is_left_out(policy: Any) -> None:
     spec = policy["spec"]
     assert "namespaceSelector" not in spec["matchConstraints"]
-    is_cluster_wide = "priority-classes" in name_of(policy)
-    assert ("matchResources" in BINDINGS[name_of(policy)]) != is_cluster_wide
+    # A selector is parsed for each request that the rules match: nearly every created pod passes.
+    has_none = "priority-classes" in name_of(policy) or name_of(policy) in IN_ALL + IN_NAMESPACES
+    assert ("matchResources" in BINDINGS[name_of(policy)]) != has_none
     assert len(spec.get("matchConditions", [])) <= 1
     for variable in spec.get("variables", []):
         name, *others = variable["name"], str(spec["variables"])
@@ -131,6 +141,11 @@ def test_what_the_api_server_would_do_for_every_request_is_left_out(policy: Any)
 def test_namespaces_that_are_always_exempt_have_no_policies() -> None:
     for name, binding in BINDINGS.items():
         if "priority-classes" in name:
+            continue
+        if name in IN_ALL + IN_NAMESPACES:
+            text = str(named(name)["spec"]).replace("\\'", "'")
+            exempt = "namespaceObject.metadata.name in ['kube-system', 'reprieve-system'] ? 'off'"
+            assert text.count(exempt) == 2, "of a controller, and of everybody else"
             continue
         selector = binding["matchResources"]["namespaceSelector"]["matchExpressions"]
         assert selector == [
