@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
+from reprieve_cli.names import NamespaceName, namespace_violation
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.login import namespace_of_context
 
@@ -42,7 +43,9 @@ def cluster_options(
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @_connection_options
-        @click.option("-n", "--namespace", help=f"Namespace; default: {default}.")
+        @click.option(
+            "-n", "--namespace", type=NamespaceName(), help=f"Namespace; default: {default}."
+        )
         @click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
         @functools.wraps(command)
         def wrapped(
@@ -60,6 +63,8 @@ def cluster_options(
                 chosen = None if is_all else namespace or namespace_of_context(kubeconfig, context)
             except ApiError as error:
                 fail(error.message)
+            if chosen and (violation := namespace_violation(chosen)):
+                fail(f"the context of the kubeconfig: namespace: {violation}")
             return command(
                 *args,
                 target=ClusterTarget(kubeconfig=kubeconfig, context=context, namespace=chosen),

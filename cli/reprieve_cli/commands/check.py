@@ -9,6 +9,7 @@ import click
 from reprieve_cli.checking.checker import check_manifest
 from reprieve_cli.checking.inputs import InputReader, Item, collect, redefinitions
 from reprieve_cli.checking.known_objects import KnownObjects
+from reprieve_cli.names import NamespaceName
 from reprieve_cli.output.finding import Finding, Summary
 from reprieve_cli.output.progress import track
 
@@ -37,7 +38,13 @@ def _refuse_empty(
     help="A folder with all PriorityClasses, Namespaces and ElasticQuotas of the cluster, and its "
     "ConfigMap reprieve-policy. Without it, an object that no file has may be in the cluster.",
 )
-@click.option("-n", "--namespace", default="", help="Namespace of objects that name none.")
+@click.option(
+    "-n",
+    "--namespace",
+    type=NamespaceName(),
+    default="",
+    help="Namespace of objects that name none.",
+)
 @click.option("-o", "--output", type=click.Choice(list(FORMATS)), default="text", show_default=True)
 @click.option(
     "--exclude",

@@ -208,7 +208,8 @@ def should_answer_not_found(
     this, the preemptor would sleep while it is asked for, and would not notice that victims leave.
 
     The pod exists, and its end is still to come. For the last victim the scheduler looks whether it
-    is gone (`executor.go`, `isRunningPreemption`), so that the end is never missed.
+    is gone (since 1.35, `executor.go`, `isRunningPreemption`; before, the preemptor stays in the
+    queue), so that the end is never missed.
 
     Also for a preemptor whose victims on another node are not gone: that room is what it waits for.
     """

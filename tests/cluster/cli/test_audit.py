@@ -277,11 +277,8 @@ def test_an_unreachable_cluster_prints_one_sentence_and_exits_with_2(
     assert audit(away).stderr.startswith("reprieve: no answer from the API server: ")
 
 
-@pytest.mark.parametrize("namespace", ["none", "../pods", "a/b", "%2e%2e"])
-def test_a_missing_namespace_prints_one_sentence_and_exits_with_2(
-    cluster: ClusterHandle, namespace: str
-) -> None:
-    done = audit(cluster.cluster.kubeconfig, "-n", namespace)
+def test_a_missing_namespace_prints_one_sentence_and_exits_with_2(cluster: ClusterHandle) -> None:
+    done = audit(cluster.cluster.kubeconfig, "-n", "none")
     assert done.returncode == 2
     assert done.stderr.startswith("unreadable: /api/v1/namespaces/")
     assert len(done.stderr.splitlines()) == 1

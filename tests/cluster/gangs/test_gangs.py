@@ -18,7 +18,12 @@ from reprieve_policy import keys
 from reprieve_testing.cluster.hack_cluster import NAMESPACE, OwnCluster, own_cluster
 from reprieve_testing.cluster.handle import Program, wait_for
 from reprieve_testing.cluster.impersonated_users import until_answered
-from reprieve_testing.cluster.kubernetes_version import NATIVE_GROUPS
+from reprieve_testing.cluster.kubernetes_version import (
+    NATIVE_GROUPS,
+    NATIVE_GROUPS_SINCE,
+    is_since,
+    needs_native_groups,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -51,7 +56,8 @@ class Ours:
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Ours]:
-    with own_cluster("test-gangs", "--kwok-nodes", 0, *NATIVE_GROUPS) as cluster:
+    native_groups = NATIVE_GROUPS if is_since(NATIVE_GROUPS_SINCE) else ()
+    with own_cluster("test-gangs", "--kwok-nodes", 0, *native_groups) as cluster:
         programs = cluster.install_webhooks()
         cluster.kubectl.apply(
             a_namespace(WARNED, "warn"), a_priority_class("low", 100), a_priority_class("high", 900)
@@ -187,6 +193,7 @@ def find_event(ours: Ours, reason: str) -> Any:
     return next((event for event in events if event["reason"] == reason), None)
 
 
+@needs_native_groups
 def test_the_condition_of_a_native_group_shows_whether_its_pods_have_its_priority(
     ours: Ours, operator: Program
 ) -> None:
@@ -210,6 +217,7 @@ def test_the_condition_of_a_native_group_shows_whether_its_pods_have_its_priorit
 MODES = {"all": {"all": {}}, "single": {"single": {}}, "unsaid": None}
 
 
+@needs_native_groups
 @pytest.mark.parametrize("mode", MODES)
 def test_a_native_group_is_evicted_as_its_disruption_mode_demands(
     ours: Ours, operator: Program, mode: str
@@ -253,6 +261,7 @@ def the_condition(ours: Ours, status: str) -> Any:
     )
 
 
+@needs_native_groups
 def test_explain_shows_the_fields_of_a_pods_native_group(ours: Ours) -> None:
     spec = {
         "schedulingPolicy": {"gang": {"minCount": 2}},

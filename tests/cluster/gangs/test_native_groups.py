@@ -16,8 +16,9 @@ from reprieve_policy import keys
 from reprieve_testing.cluster.hack_cluster import NAMESPACE, OwnCluster, own_cluster
 from reprieve_testing.cluster.handle import wait_for
 from reprieve_testing.cluster.impersonated_users import until_answered
+from reprieve_testing.cluster.kubernetes_version import needs_native_groups
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, needs_native_groups]
 
 GATES, SERVED = "GenericWorkload=true", "scheduling.k8s.io/v1beta1=true"
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/podgroups"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from reprieve_testing.cluster.handle import wait_for
+from reprieve_testing.cluster.kubernetes_version import needs_native_groups
 from reprieve_testing.guard.guarded_cluster import (
     HINT,
     GuardedCluster,
@@ -24,7 +25,7 @@ from reprieve_testing.guard.scenarios import (
     rate,
 )
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, needs_native_groups]
 
 HIGH, LOW = "native-high", "native-low"
 NODES = ("kwok-0", "kwok-1")

@@ -25,6 +25,11 @@ from reprieve_testing.cluster.hack_cluster import (
     succeed,
 )
 from reprieve_testing.cluster.handle import wait_for
+from reprieve_testing.cluster.kubernetes_version import (
+    NATIVE_GROUPS_SINCE,
+    is_since,
+    needs_native_groups,
+)
 from reprieve_testing.cluster.pod_programs import HOLD, a_pod, release
 
 pytestmark = pytest.mark.cluster
@@ -49,7 +54,8 @@ def ours() -> Iterator[OwnCluster]:
 def neighbour(ours: OwnCluster) -> Iterator[OwnCluster]:
     """Another cluster beside the one under test."""
     assert ours.processes()
-    with own_cluster("test-hack-native", "--kwok-nodes", 0, *NATIVE_TYPES) as cluster:
+    native_types = NATIVE_TYPES if is_since(NATIVE_GROUPS_SINCE) else ()
+    with own_cluster("test-hack-native", "--kwok-nodes", 0, *native_types) as cluster:
         yield cluster
 
 
@@ -116,6 +122,7 @@ def test_two_clusters_side_by_side_share_nothing(ours: OwnCluster, neighbour: Ow
     assert not set(ours.processes().values()) & set(neighbour.processes().values())
 
 
+@needs_native_groups
 def test_feature_gates_and_runtime_configuration_serve_the_native_types(
     ours: OwnCluster, neighbour: OwnCluster
 ) -> None:

@@ -17,9 +17,13 @@ from reprieve_policy import keys
 from reprieve_testing.cluster import narrowed_webhooks
 from reprieve_testing.cluster.handle import ClusterHandle
 from reprieve_testing.cluster.impersonated_users import until_answered
+from reprieve_testing.cluster.kubernetes_version import needs_kubernetes
 from reprieve_testing.cluster.narrowed_webhooks import CALL_FAILED
 
-pytestmark = pytest.mark.cluster
+pytestmark = [
+    pytest.mark.cluster,
+    needs_kubernetes(36, "MutatingAdmissionPolicy in admissionregistration.k8s.io/v1"),
+]
 
 NAMESPACE, EXEMPT = "cel-overlay", "kube-system"
 OURS = {"reprieve-test": "cel"}

@@ -22,7 +22,7 @@ from reprieve_testing.cluster.kubernetes_version import (
     NATIVE_GROUPS,
     NATIVE_GROUPS_SINCE,
     is_since,
-    needs_kubernetes,
+    needs_native_groups,
 )
 
 pytestmark = pytest.mark.cluster
@@ -32,9 +32,6 @@ DEFENCE = f"metadata.annotations[{keys.PREEMPTION_PRIORITY_CLASS}]"
 BAD = 'Invalid value: "11": must be between 0 and 10, in plain digits'
 DENIED = "denied the request"
 CONTAINERS = [{"name": "main", "image": "none"}]
-
-
-needs_native_groups = needs_kubernetes(NATIVE_GROUPS_SINCE, "PodGroup and no Workload in v1beta1")
 
 
 @pytest.fixture(scope="module")

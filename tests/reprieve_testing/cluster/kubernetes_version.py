@@ -25,3 +25,6 @@ NATIVE_GROUPS = (
 )
 """Words of `hack/cluster up` with which Kubernetes' own PodGroups and Workloads are served."""
 NATIVE_GROUPS_SINCE = 37
+needs_native_groups = needs_kubernetes(
+    NATIVE_GROUPS_SINCE, "PodGroup and no Workload in scheduling.k8s.io/v1beta1"
+)

@@ -29,6 +29,7 @@ from .refusal_history import RefusalHistory
 from .review import GuardRequest
 from .review_context import FactsReader, ReviewContext, ReviewContextReader
 from .scheduler_mode import SchedulerMode, SchedulerModes
+from .waiting_requests import WaitingRequests
 
 ALLOWED, POSTPONED, REFUSED = "allowed", "postponed", "refused"
 WARNED, SKIPPED = "warned", "skipped"
@@ -52,6 +53,7 @@ class Guard:
         self._reader = GuardReader(api, timeout_seconds=timeout_seconds)
         self.nominated_pods = NominatedPods(api)
         self._refusal_history, self._scheduler_modes = RefusalHistory(), SchedulerModes()
+        self._waiting_requests = WaitingRequests()
         self._victim_sets: VictimSetLookup = victim_sets or NoVictimSets()
         self._contexts = ReviewContextReader(self._reader, facts)
         self._evaluator = Evaluator(
@@ -228,7 +230,9 @@ class Guard:
         may_answer_not_found = is_marked and self._may_answer_not_found(
             context, decision, mode, nominees
         )
-        if may_answer_not_found and self._try_not_found(context, decision, nominees[0]):
+        if (
+            may_answer_not_found and self._try_not_found(context, decision, nominees[0])
+        ) or self._others_wait(context, nominees):
             return AdmissionResponse(
                 response.build_not_found(request.uid, decision.violation), kind, outcome
             )
@@ -290,6 +294,15 @@ class Guard:
         history.record_not_found(key, node, by=by)
         return True
 
+    def _others_wait(self, context: ReviewContext, nominees: Sequence[NominatedPod]) -> bool:
+        """True where enough requests of the preemptors wait to ask for this victim again.
+
+        404 ends this request without an error; one of the others is answered once it is back.
+        """
+        return bool(nominees) and self._waiting_requests.is_enough(
+            context.victim.uid, nominees[0].preemptor_key, len(nominees)
+        )
+
     def _retry_after(
         self,
         context: ReviewContext,
@@ -311,6 +324,8 @@ class Guard:
         )
         if context.request_kind is RequestKind.PREEMPTION:
             self._refusal_history.record_refusal(uid, node, by=by, was_timed=seconds is not None)
+            if seconds is not None:
+                self._waiting_requests.add(uid, by, seconds)
         return seconds
 
 

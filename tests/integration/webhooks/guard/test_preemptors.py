@@ -38,6 +38,8 @@ from reprieve_testing.objects.cluster_views import FixedClusterView, a_scheduled
 from reprieve_testing.servers.stub_api import StubApi, until
 from reprieve_webhooks.guard import reader
 
+PROTECTED = {keys.PREEMPTIBLE: "false"}
+
 
 @pytest_asyncio.fixture
 async def here(tmp_path: Path) -> AsyncIterator[GuardFixture]:
@@ -471,17 +473,41 @@ async def test_a_gang_that_is_retried_often_is_no_longer_answered_with_404(
     here: GuardFixture,
 ) -> None:
     """Its scheduler looks at its preemptor whenever a pod ends anywhere."""
-    here.guard._refusal_history._monotonic = lambda: here.clock_seconds
+    tell_the_time(here)
     await here.delete_and_nominate(a_victim())
     codes = []
-    for _ in range(7):
+    for _ in range(6):
         here.clock_seconds += 0.5
         response = await here.delete(a_victim(labels=GANG))
         codes.append(response["status"]["code"])
-    assert codes == [404] * 4 + [429] * 3
+    assert codes == [404] * 4 + [429] * 2
     assert seconds_of(response) == 4
     here.clock_seconds += 4
     assert (await here.delete(a_victim(labels=GANG)))["status"]["code"] == 404
+
+
+async def test_of_the_requests_for_one_victim_at_most_two_wait(here: GuardFixture) -> None:
+    """Before 1.35, a scheduler asks again while it waits, whenever a pod ends.
+
+    Each request that waits is repeated ten times.
+    """
+    tell_the_time(here)
+    answers = [await here.delete_and_nominate(a_victim(labels=PROTECTED))]
+    for _ in range(3):
+        here.clock_seconds += 0.5
+        answers.append(await here.delete(a_victim(labels=PROTECTED)))
+    assert [code_of(answer) for answer in answers] == [429, 429, 404, 404]
+    assert len({answer["status"]["message"] for answer in answers}) == 1
+    assert code_of(await here.delete(another_victim("other", labels=PROTECTED))) == 429
+    # The first one is back.
+    here.clock_seconds += 5
+    assert code_of(await here.delete(a_victim(labels=PROTECTED))) == 429
+
+
+def tell_the_time(here: GuardFixture) -> None:
+    """Have the fixture's clock decide how often a scheduler asks."""
+    for memory in (here.guard._refusal_history, here.guard._waiting_requests):
+        memory._monotonic = lambda: here.clock_seconds
 
 
 async def test_of_two_victims_only_the_last_one_has_its_preemptor_wait(here: GuardFixture) -> None:

@@ -1,0 +1,70 @@
+"""The names that a user gives in options and arguments, checked before they are part of a URL path.
+
+Without this, `-n ../pods` would read something else than a Namespace. The rules are those of the
+API server for metadata.name (DNS labels and subdomains, RFC 1123).
+"""
+
+import re
+from typing import Any
+
+import click
+
+from reprieve_cli.output.finding import printable
+
+_PART = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_LABEL = re.compile(rf"(?=.{{1,63}}\Z){_PART}")
+_SUBDOMAIN = re.compile(rf"(?=.{{1,253}}\Z){_PART}(?:\.{_PART})*")
+_NAMESPACE_FORM = (
+    "must be the name of a Namespace: at most 63 lower-case letters, digits and '-', with a letter "
+    "or digit at both ends"
+)
+_NAME_FORM = (
+    "must be the name of an object: at most 253 lower-case letters, digits, '-' and '.', with a "
+    "letter or digit at both ends and beside each '.'"
+)
+
+
+def namespace_violation(name: str) -> str:
+    """Return what is wrong with the name of a Namespace, or nothing."""
+    return "" if _LABEL.fullmatch(name) else f'"{printable(name)}" {_NAMESPACE_FORM}'
+
+
+class NamespaceName(click.ParamType[str]):
+    """The name of a Namespace; empty means none, as for kubectl."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name, or end the command with a usage error."""
+        if value and (violation := namespace_violation(value)):
+            self.fail(violation, param, ctx)
+        return str(value)
+
+
+class ObjectName(click.ParamType[str]):
+    """The name of an object; `prefix`, like `node/`, may stand before it."""
+
+    name = "text"
+
+    def __init__(self, *, prefix: str = "") -> None:
+        self._prefix = prefix
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name without the prefix, or end the command with a usage error."""
+        name = str(value).removeprefix(self._prefix)
+        if not _SUBDOMAIN.fullmatch(name):
+            self.fail(f'"{printable(value)}" {_NAME_FORM}', param, ctx)
+        return name
+
+
+class PodSubject(click.ParamType[str]):
+    """A pod, or `KIND/NAME` of a workload; which kinds there are, the command itself says."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the subject as it was given, or end the command with a usage error."""
+        name = str(value).rpartition("/")[2]
+        if name and not _SUBDOMAIN.fullmatch(name):
+            self.fail(f'"{printable(value)}" {_NAME_FORM}', param, ctx)
+        return str(value)

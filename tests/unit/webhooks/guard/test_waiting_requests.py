@@ -1,0 +1,48 @@
+"""Which requests for a victim were told to come back and are not back yet."""
+
+import pytest
+
+from reprieve_webhooks.guard.waiting_requests import WaitingRequests
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+        self.waiting = WaitingRequests(lambda: self.seconds)
+
+    def tell(self, *, times: int = 1, by: str = "p") -> None:
+        for _ in range(times):
+            self.waiting.add("a", by, 5)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_two_requests_of_a_preemptor_wait_and_a_third_one_need_not(clock: Clock) -> None:
+    clock.tell()
+    assert not clock.waiting.is_enough("a", "p", 1)
+    clock.tell()
+    assert clock.waiting.is_enough("a", "p", 1)
+
+
+def test_the_pods_of_a_job_that_preempt_one_victim_may_all_wait(clock: Clock) -> None:
+    clock.tell(times=5)
+    assert not clock.waiting.is_enough("a", "p", 3)
+    clock.tell()
+    assert clock.waiting.is_enough("a", "p", 3)
+
+
+def test_a_request_that_is_back_waits_no_longer(clock: Clock) -> None:
+    clock.tell(times=2)
+    clock.seconds += 4.9
+    assert clock.waiting.is_enough("a", "p", 1)
+    clock.seconds += 0.1
+    assert not clock.waiting.is_enough("a", "p", 1)
+
+
+def test_requests_for_other_victims_and_of_other_preemptors_do_not_count(clock: Clock) -> None:
+    clock.tell(times=2)
+    assert not clock.waiting.is_enough("b", "p", 1)
+    assert not clock.waiting.is_enough("a", "q", 1)
