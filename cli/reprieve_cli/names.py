@@ -29,7 +29,7 @@ def namespace_violation(name: str) -> str:
     return "" if _LABEL.fullmatch(name) else f'"{printable(name)}" {_NAMESPACE_FORM}'
 
 
-class NamespaceName(click.ParamType[str]):
+class NamespaceNameType(click.ParamType[str]):
     """The name of a Namespace; empty means none, as for kubectl."""
 
     name = "text"
@@ -41,7 +41,7 @@ class NamespaceName(click.ParamType[str]):
         return str(value)
 
 
-class ObjectName(click.ParamType[str]):
+class ObjectNameType(click.ParamType[str]):
     """The name of an object; `prefix`, like `node/`, may stand before it."""
 
     name = "text"
@@ -57,7 +57,7 @@ class ObjectName(click.ParamType[str]):
         return name
 
 
-class PodSubject(click.ParamType[str]):
+class PodSubjectType(click.ParamType[str]):
     """A pod, or `KIND/NAME` of a workload; which kinds there are, the command itself says."""
 
     name = "text"

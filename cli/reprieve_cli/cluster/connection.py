@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
-from reprieve_cli.names import NamespaceName, namespace_violation
+from reprieve_cli.names import NamespaceNameType, namespace_violation
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.login import namespace_of_context
 
@@ -44,7 +44,7 @@ def cluster_options(
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @_connection_options
         @click.option(
-            "-n", "--namespace", type=NamespaceName(), help=f"Namespace; default: {default}."
+            "-n", "--namespace", type=NamespaceNameType(), help=f"Namespace; default: {default}."
         )
         @click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.")
         @functools.wraps(command)

@@ -20,7 +20,7 @@ from reprieve_cli.cluster.connection import (
 )
 from reprieve_cli.cluster.named_pods import NotFound, find_pods
 from reprieve_cli.cluster.victim_table import build_line
-from reprieve_cli.names import PodSubject
+from reprieve_cli.names import PodSubjectType
 from reprieve_cli.output.finding import printable
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import ObjectMeta, annotations_of, labels_of
@@ -43,7 +43,7 @@ class CancelOptions:
 
 
 @click.command(short_help="Cancel soft evictions: the pods stay.")
-@click.argument("subjects", type=PodSubject(), nargs=-1, metavar="[POD | KIND/NAME]...")
+@click.argument("subjects", type=PodSubjectType(), nargs=-1, metavar="[POD | KIND/NAME]...")
 @click.option("-l", "--selector", help="Label selector of the pods.")
 @click.option(
     "--dry-run", "is_dry_run", is_flag=True, help="Let the API server check it; change nothing."

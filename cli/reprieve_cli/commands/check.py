@@ -9,7 +9,7 @@ import click
 from reprieve_cli.checking.checker import check_manifest
 from reprieve_cli.checking.inputs import InputReader, Item, collect, redefinitions
 from reprieve_cli.checking.known_objects import KnownObjects
-from reprieve_cli.names import NamespaceName
+from reprieve_cli.names import NamespaceNameType
 from reprieve_cli.output.finding import Finding, Summary
 from reprieve_cli.output.progress import track
 
@@ -41,7 +41,7 @@ def _refuse_empty(
 @click.option(
     "-n",
     "--namespace",
-    type=NamespaceName(),
+    type=NamespaceNameType(),
     default="",
     help="Namespace of objects that name none.",
 )

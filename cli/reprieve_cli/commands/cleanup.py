@@ -25,7 +25,7 @@ from reprieve_cli.cluster.connection import (
     run,
 )
 from reprieve_cli.cluster.installation import LEASE, NAMESPACE, leader_of
-from reprieve_cli.names import NamespaceName, ObjectName
+from reprieve_cli.names import NamespaceNameType, ObjectNameType
 from reprieve_cli.output.finding import printable
 from reprieve_policy import keys
 from reprieve_policy.kube.jobs import Job
@@ -82,13 +82,17 @@ class _CleanupPatch(NamedTuple):
 @click.option("--force", is_flag=True, help="Clean up even if the operator is running.")
 @click.option(
     "--operator-namespace",
-    type=NamespaceName(),
+    type=NamespaceNameType(),
     default=NAMESPACE,
     show_default=True,
     help="Namespace of the operator.",
 )
 @click.option(
-    "--lease", type=ObjectName(), default=LEASE, show_default=True, help="Lease of the operator."
+    "--lease",
+    type=ObjectNameType(),
+    default=LEASE,
+    show_default=True,
+    help="Lease of the operator.",
 )
 @cluster_options(everywhere=True)
 def command(

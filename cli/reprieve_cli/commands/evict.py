@@ -13,7 +13,7 @@ from reprieve_cli.cluster import installation, marking, victims
 from reprieve_cli.cluster.connection import EXIT_FAILED, ClusterTarget, cluster_options, run
 from reprieve_cli.cluster.named_pods import NotFound, find_pods
 from reprieve_cli.cluster.victim_table import build_line
-from reprieve_cli.names import PodSubject
+from reprieve_cli.names import PodSubjectType
 from reprieve_cli.output.finding import printable
 from reprieve_policy import keys
 from reprieve_policy.kube.pods import Pod, has_ended
@@ -33,7 +33,7 @@ class EvictOptions:
 
 
 @click.command(short_help="Evict pods softly: they may save a checkpoint first.")
-@click.argument("subjects", type=PodSubject(), nargs=-1, metavar="[POD | KIND/NAME]...")
+@click.argument("subjects", type=PodSubjectType(), nargs=-1, metavar="[POD | KIND/NAME]...")
 @click.option("-l", "--selector", help="Label selector of the pods.")
 @marking.wait_options
 @click.option(

@@ -16,7 +16,7 @@ from reprieve_cli.cluster.named_pods import NotFound, find_pods
 from reprieve_cli.cluster.node_pods import list_active_pods
 from reprieve_cli.cluster.pods import PodContext, progress_of
 from reprieve_cli.cluster.victim_table import build_current, build_eviction
-from reprieve_cli.names import PodSubject
+from reprieve_cli.names import PodSubjectType
 from reprieve_cli.output.explanation import build_document, build_text
 from reprieve_cli.output.finding import printable
 from reprieve_cli.simulation.preemptor_refusal import PreemptorRefusals
@@ -36,7 +36,7 @@ from reprieve_runtime.client.paths import object_path
 
 
 @click.command(short_help="Show how a pod would be preempted, and at what cost.")
-@click.argument("subject", type=PodSubject(), metavar="POD | KIND/NAME")
+@click.argument("subject", type=PodSubjectType(), metavar="POD | KIND/NAME")
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )

@@ -18,7 +18,7 @@ from reprieve_cli.cluster.cluster_policy import ClusterPolicy
 from reprieve_cli.cluster.connection import EXIT_FAILED, ClusterTarget, run, whole_cluster_options
 from reprieve_cli.cluster.node_pods import read_candidates
 from reprieve_cli.cluster.pods import PodContext
-from reprieve_cli.names import ObjectName
+from reprieve_cli.names import ObjectNameType
 from reprieve_cli.output.finding import printable
 from reprieve_cli.simulation.reclaim_plan import PlanRow, build_plan, decide_rows
 from reprieve_policy import keys
@@ -65,7 +65,7 @@ class _CannotReclaim(Exception):  # noqa: N818 - a refusal, not a fault
 
 
 @click.command(short_help="Evict the pods of other namespaces from a lent node.")
-@click.argument("node", type=ObjectName(prefix="node/"))
+@click.argument("node", type=ObjectNameType(prefix="node/"))
 @click.option(
     "--close",
     "closes",

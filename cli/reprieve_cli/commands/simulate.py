@@ -22,7 +22,7 @@ from reprieve_cli.cluster.connection import (
     whole_cluster_options,
 )
 from reprieve_cli.manifests.sources import Unreadable
-from reprieve_cli.names import NamespaceName
+from reprieve_cli.names import NamespaceNameType
 from reprieve_cli.output.finding import printable
 from reprieve_cli.output.progress import ProgressCounter
 from reprieve_cli.simulation import dump, preemptor
@@ -94,7 +94,7 @@ class _UnreadableReporter:
 )
 @click.option("--at", "now", type=_TimeType(), help="Time of the evaluation; default: now.")
 @click.option(
-    "-n", "--namespace", type=NamespaceName(), help="Namespace of a preemptor that names none."
+    "-n", "--namespace", type=NamespaceNameType(), help="Namespace of a preemptor that names none."
 )
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from reprieve_cli import main
-from reprieve_cli.names import NamespaceName, ObjectName, namespace_violation
+from reprieve_cli.names import NamespaceNameType, ObjectNameType, namespace_violation
 
 NO_NAMESPACES = ("../pods", "a/b", "%2e%2e", "..", "T", "a.b", "-a", "a-", "ä", "a" * 64)
 NO_NAMES = ("..", "%2e%2e", "Train", "train.", "a..b", "-train", "a" * 254, "train\n")
@@ -34,7 +34,7 @@ def test_every_option_for_a_namespace_takes_only_the_name_of_one() -> None:
         if "--namespace" in parameter.opts or parameter.name == "operator_namespace"
     }
     assert {"audit", "check", "evict", "watch", "simulate"} <= {command for command, _ in found}
-    assert {kind for kind in found.values() if not isinstance(kind, NamespaceName)} == set()
+    assert {kind for kind in found.values() if not isinstance(kind, NamespaceNameType)} == set()
 
 
 @pytest.mark.parametrize("name", NO_NAMESPACES)
@@ -77,7 +77,7 @@ def test_the_name_behind_a_kind_is_checked_too() -> None:
 
 def test_an_object_may_be_named_as_the_api_server_allows() -> None:
     for name in ("train", "train-0.workers", "0", "a" * 253):
-        assert ObjectName(prefix="node/").convert(f"node/{name}", None, None) == name
+        assert ObjectNameType(prefix="node/").convert(f"node/{name}", None, None) == name
 
 
 def test_the_namespace_of_the_context_is_checked_too(tmp_path: Path) -> None:
