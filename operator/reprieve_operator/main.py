@@ -96,8 +96,8 @@ async def run(settings: OperatorSettings) -> None:
             task.cancel()
         # The first task that failed by itself is the reason why the program ends.
         results = await asyncio.gather(*work, return_exceptions=True)
-        for port in ports:
-            await port.close()
+        # Side by side, as in the webhooks: clients can delay each of them.
+        await asyncio.gather(*(port.close() for port in ports))
         await lease_api.close()
         await api.close()
     failures = [result for result in results if isinstance(result, Exception)]
