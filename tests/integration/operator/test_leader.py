@@ -131,7 +131,8 @@ async def test_preemptors_are_watched_once_a_victim_names_one(
                 lambda: leader._term is not None and leader._term.victim_watch.reflector.is_synced
             )
             assert not reflector.is_started
-            await until(lambda: stub.is_watched(PODS))
+            # The gate watches pods too.
+            await until(lambda: stub.is_watched(PODS, keys.SOFT_EVICTION))
             stub.send("MODIFIED", a_victim("3", {keys.PREEMPTOR: "uid-of-high"}), only=PODS)
             await until(lambda: reflector.is_started)
 

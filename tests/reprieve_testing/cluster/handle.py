@@ -419,7 +419,8 @@ class ClusterHandle:
         ours = [
             item
             for item in items
-            if (item.get("reportingController"), item["regarding"]["name"]) == (CONTROLLER, name)
+            # Events of others may be about nothing.
+            if item.get("reportingController") == CONTROLLER and item["regarding"]["name"] == name
         ]
         return [
             reason

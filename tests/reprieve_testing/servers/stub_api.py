@@ -190,8 +190,8 @@ class StubApi:
     def open_watches(self) -> int:
         return len(self._watches)
 
-    def is_watched(self, path: str) -> bool:
-        return any(watch.path == path for watch in self._watches.values())
+    def is_watched(self, path: str, selector: str) -> bool:
+        return _Watch(path, selector) in self._watches.values()
 
     def send(self, kind: str, document: Any, only: str = "") -> None:
         """Send an event to every watch, or to those of one path."""
