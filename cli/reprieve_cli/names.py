@@ -1,19 +1,15 @@
 """The names that a user gives in options and arguments, checked before they are part of a URL path.
 
-Without this, `-n ../pods` would read something else than a Namespace. The rules are those of the
-API server for metadata.name (DNS labels and subdomains, RFC 1123).
+Without this, `-n ../pods` would read something else than a Namespace.
 """
 
-import re
 from typing import Any
 
 import click
 
 from reprieve_cli.output.finding import printable
+from reprieve_policy.kube.names import is_namespace_name, is_object_name
 
-_PART = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
-_LABEL = re.compile(rf"(?=.{{1,63}}\Z){_PART}")
-_SUBDOMAIN = re.compile(rf"(?=.{{1,253}}\Z){_PART}(?:\.{_PART})*")
 _NAMESPACE_FORM = (
     "must be the name of a Namespace: at most 63 lower-case letters, digits and '-', with a letter "
     "or digit at both ends"
@@ -26,7 +22,7 @@ _NAME_FORM = (
 
 def namespace_violation(name: str) -> str:
     """Return what is wrong with the name of a Namespace, or nothing."""
-    return "" if _LABEL.fullmatch(name) else f'"{printable(name)}" {_NAMESPACE_FORM}'
+    return "" if is_namespace_name(name) else f'"{printable(name)}" {_NAMESPACE_FORM}'
 
 
 class NamespaceNameType(click.ParamType[str]):
@@ -52,7 +48,7 @@ class ObjectNameType(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name without the prefix, or end the command with a usage error."""
         name = str(value).removeprefix(self._prefix)
-        if not _SUBDOMAIN.fullmatch(name):
+        if not is_object_name(name):
             self.fail(f'"{printable(value)}" {_NAME_FORM}', param, ctx)
         return name
 
@@ -65,6 +61,6 @@ class PodSubjectType(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the subject as it was given, or end the command with a usage error."""
         name = str(value).rpartition("/")[2]
-        if name and not _SUBDOMAIN.fullmatch(name):
+        if name and not is_object_name(name):
             self.fail(f'"{printable(value)}" {_NAME_FORM}', param, ctx)
         return str(value)

@@ -9,6 +9,7 @@ from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.kube.conditions import is_true
+from reprieve_policy.kube.names import is_object_name
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.lifecycle import lost_node
 from reprieve_runtime.client.api import ApiError
@@ -33,7 +34,7 @@ class LostNodeChecker:
     async def is_lost(self, pod: VictimPod) -> bool:
         """True if the pod's node is certainly lost; `False` if the operator may not read nodes."""
         name = pod.spec.nodeName
-        if not lost_node.is_node_name(name):
+        if not is_object_name(name):
             return False
         try:
             node = await self._writes.get(object_path("nodes", name=name), Node)

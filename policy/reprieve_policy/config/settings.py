@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from reprieve_policy.kube import template_kinds
+from reprieve_policy.kube.names import OBJECT_NAME
 from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_policy.kube.values import duration
 from reprieve_policy.verdict import Violation, ViolationKind, unknown
@@ -24,9 +25,9 @@ _DURATION_OR_NONE = Duration(_DURATION.longest, may_be_zero=True)
 _WORTH = Duration(366 * 24 * 3600)
 """At most a year, longer than any job runs."""
 
-_NAME = "[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
 _NAMES = Matches(
-    f"{_NAME}(?: *, *{_NAME})*", "must be names of PriorityClasses, separated by commas"
+    f"{OBJECT_NAME}(?: *, *{OBJECT_NAME})*",
+    "must be names of PriorityClasses, separated by commas",
 )
 
 _IDENTITY = "[A-Za-z0-9][A-Za-z0-9:._@-]{0,251}"

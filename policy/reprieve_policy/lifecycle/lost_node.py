@@ -6,7 +6,6 @@ A node that is only unreachable is not lost: behind a network partition its cont
 and a StatefulSet's pod that is dropped there runs twice.
 """
 
-import re
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -16,8 +15,6 @@ from .eviction import CheckpointOutcome, Eviction, Phase
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 """Set by hand, or by a tool that has cut the machine's power. Its effect does not matter."""
-
-_NAME = re.compile("[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +42,3 @@ def needs_node_check(before: Eviction, after: Eviction, settings: PolicySettings
         and is_chosen
         and after.outcome is not CheckpointOutcome.OVERTAKEN
     )
-
-
-def is_node_name(text: str) -> bool:
-    """True for a valid node name.
-
-    Without this, the author of a pod could choose a path on the API server.
-    """
-    return _NAME.fullmatch(text) is not None

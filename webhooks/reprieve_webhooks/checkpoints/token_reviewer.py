@@ -12,10 +12,10 @@ from collections.abc import Callable
 from functools import partial
 
 from reprieve_policy.checkpointing.agent import TOKEN_AUDIENCE
+from reprieve_policy.kube.names import is_namespace_name, is_object_name
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.token_review import TokenReviewStatus, review_token
 from reprieve_runtime.single_flight import SingleFlight
-from reprieve_webhooks.lookups.getter import is_valid_name
 from reprieve_webhooks.lookups.limits import DEFAULT_LIMITS
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity
 
@@ -71,6 +71,6 @@ def _pod_of(status: TokenReviewStatus) -> PodIdentity | Answer:
     if account is None or len(names) != 1 or len(uids) != 1 or not uids[0]:
         return forbidden("the token is not that of a pod")
     # Both become parts of a path.
-    if not is_valid_name(names[0]) or not is_valid_name(account[1]):
+    if not is_object_name(names[0]) or not is_namespace_name(account[1]):
         return forbidden("the token is not that of a pod")
     return PodIdentity(uids[0], account[1], names[0])

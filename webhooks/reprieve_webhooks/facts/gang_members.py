@@ -7,11 +7,11 @@ import msgspec
 
 from reprieve_policy.gangs import membership
 from reprieve_policy.gangs.membership import Gang
+from reprieve_policy.kube.names import is_namespace_name, is_object_name
 from reprieve_policy.kube.objects import PodView, Resource
 from reprieve_policy.kube.pods import Pod, is_terminating
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
-from reprieve_webhooks.lookups.getter import is_valid_name
 
 _LIST_LIMIT = 8
 """Pods to read: more than one, because the first may be terminating."""
@@ -81,10 +81,10 @@ class GangMemberReader:
 
 def can_list_members(namespace: str, gang: Gang) -> bool:
     """True where the members can be read and may differ: a Job's pods all have one template."""
-    return not gang.is_batch_job and is_valid_name(namespace) is not None
+    return not gang.is_batch_job and is_namespace_name(namespace)
 
 
 def admitted_member_of(pod: Resource) -> AdmittedMember | None:
     """Return how to find this pod again; `None` if it has no name yet, or an invalid one."""
     name, uid = pod.metadata.name or "", pod.metadata.uid or ""
-    return AdmittedMember(name, uid) if is_valid_name(name) and uid else None
+    return AdmittedMember(name, uid) if is_object_name(name) and uid else None

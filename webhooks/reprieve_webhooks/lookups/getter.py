@@ -1,11 +1,11 @@
 """Reads one object from the API server that no watch has yet."""
 
-import re
 from functools import partial
 from typing import Generic, TypeVar
 
 import msgspec
 
+from reprieve_policy.kube.names import is_namespace_name, is_object_name
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.rate_limit import RateLimits
@@ -16,10 +16,6 @@ from .limits import DEFAULT_LIMITS
 TTL_SECONDS = 1.0
 """A result is reused for this long, also that the object does not exist; callers prefer what a
 watch learns meanwhile."""
-
-is_valid_name = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?").fullmatch
-"""Matches what can be the name of an object. Users write names: without this, `..` would request
-another path."""
 
 T = TypeVar("T")
 
@@ -43,7 +39,7 @@ class CachedGetter(Generic[T]):
 
     async def find(self, resource: str, name: str, namespace: str | None = None) -> T | None:
         """Return the object, `None` if it does not exist; `ApiError` if it cannot be read now."""
-        if not is_valid_name(name) or not is_valid_name(namespace or "all"):
+        if not is_object_name(name) or not is_namespace_name(namespace or "all"):
             return None
         path = object_path(resource, namespace, name)
         return await self._single_flight.do(

@@ -61,13 +61,3 @@ def test_needs_node_check(before: Eviction, then: Eviction, want: bool) -> None:
         is want
     )
     assert not lost_node.needs_node_check(before, then, PolicySettings())
-
-
-def test_no_node_is_called_by_a_path() -> None:
-    assert all(
-        lost_node.is_node_name(name) for name in ("a", "node-1", "ip-10-0-0-1.eu.example.com")
-    )
-    assert not any(
-        lost_node.is_node_name(name)
-        for name in ("", "..", ".", "a/proxy", "a?b", "A", "a\n", "x" * 254)
-    )
