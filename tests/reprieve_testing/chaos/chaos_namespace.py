@@ -3,6 +3,7 @@ connection.
 """
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -19,6 +20,8 @@ T = TypeVar("T")
 
 _AT_ONCE = 24
 _PAUSE_SECONDS = 0.1
+_LIST_SECONDS = 60.0
+"""Some tests' pods have 200 KB each, and an API server that is busy sends all of them slowly."""
 _NOT_FOUND = 404
 _SYNCED = "example.com/synced"
 _LEASE = object_path("leases", OPERATOR_NAMESPACE, "reprieve-operator")
@@ -76,8 +79,9 @@ class ChaosNamespace:
 
     async def pods(self) -> dict[str, Json]:
         """Return all pods by name."""
-        listed = await self._call(self._api.get(self._path("pods"), dict))
-        return {pod["metadata"]["name"]: pod for pod in listed["items"]}
+        path = self._path("pods")
+        text = await self._call(self._api.request("GET", path, timeout_seconds=_LIST_SECONDS))
+        return {pod["metadata"]["name"]: pod for pod in json.loads(text)["items"]}
 
     async def mark(self, name: str) -> None:
         await self.patch(name, {"metadata": {"labels": {keys.SOFT_EVICTION: "requested"}}})
