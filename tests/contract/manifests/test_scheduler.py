@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from realcluster.binaries import pins
 from reprieve_policy.kube.values import quantity
 from reprieve_testing import manifests
 from reprieve_webhooks.extender import service
@@ -189,4 +190,4 @@ def test_the_overlay_is_the_base_and_the_component() -> None:
 
 
 def test_the_schedulers_image_is_the_version_that_is_tested() -> None:
-    assert re.fullmatch(r"kube-scheduler:v1\.37\.\d+", CONTAINER["image"])
+    assert CONTAINER["image"] == f"kube-scheduler:{pins.version(pins.BINARIES['kube-scheduler'])}"
