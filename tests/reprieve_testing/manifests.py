@@ -21,7 +21,7 @@ _KEY = re.compile(
     r"|scheduling\.k8s\.io/group-name|pod-group\.scheduling\.sigs\.k8s\.io(?!/)"
 )
 
-_LEFT_OUT = re.compile(r"!\(key in \[([^]]*)\]\)")
+_LEFT_OUT = re.compile(r"(?:!\(key in \[(?=[^]]*\]\))|\.all\(key, key in \[)([^]]*)\]")
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The C library's, ten times as fast, where PyYAML was built with it."""
@@ -61,7 +61,9 @@ def read_keys_in(expression: str) -> set[str]:
 
 
 def keys_left_out(expression: str) -> list[set[str]]:
-    """Return the keys of each list `!(key in […])`: those with our prefix that are no mistake."""
+    """Return the keys of each list `!(key in […])` or `all(key, key in […]`: those with our prefix
+    that are no mistake.
+    """
     return [set(keys_in(listed)) for listed in _LEFT_OUT.findall(expression)]
 
 

@@ -69,11 +69,6 @@ def classes(settings: PolicySettings) -> tuple[Variable, ...]:
     workload_type = annotation(keys.WORKLOAD_TYPE)
     types = {name: value for name, value in WORKLOAD_TYPE_CLASS.items() if name != SENSITIVE}
     by_type = ", ".join(f"'{name}': '{value}'" for name, value in types.items())
-    numbers = [str(value) for value in range(_HIGHEST + 1)]
-    unlisted = [str(value) for value in sorted(preemption_class.UNLISTED.classes)]
-    runs = f"{listed}.split(',').map(part, part.trim().split('-'))"
-    is_in_run = "int(run[0]) <= int(n) && int(n) <= int(run[run.size() - 1])"
-    among = f"{term.texts(numbers)}.filter(n, {runs}\n.exists(run, {is_in_run}))"
     # The first that is set and that the Namespace allows; `sensitive` allows only one.
     own_default = annotation(keys.DEFAULT_PREEMPTION_CLASS)
     candidates = ", ".join(
@@ -88,17 +83,9 @@ def classes(settings: PolicySettings) -> tuple[Variable, ...]:
     says_nothing = _lacks(
         keys.ALLOWED_PREEMPTION_CLASSES, keys.WORKLOAD_TYPE, keys.DEFAULT_PREEMPTION_CLASS
     )
-    # An unreadable list counts as absent.
-    is_listed = is_accepted(preemption_class.CLASSES, listed)
     return (
-        ("isListed", is_listed),
-        (
-            "allowed",
-            (
-                f"{IS_SENSITIVE} ? ['{_HIGHEST}']"
-                f" : !({is_listed}) ? {term.texts(unlisted)}\n: {among}"
-            ),
-        ),
+        ("isListed", is_accepted(preemption_class.CLASSES, listed)),
+        ("allowed", allowed()),
         (
             "defaultClass",
             (f"{says_nothing} ? '{usual}'\n: [{candidates}].filter(n, n in variables.allowed)[0]"),
@@ -106,9 +93,21 @@ def classes(settings: PolicySettings) -> tuple[Variable, ...]:
     )
 
 
-def allowed_shown() -> str:
-    """Return the expression of the allowed classes as runs: `0-2,5`."""
-    allowed = "variables.allowed"
+def allowed() -> str:
+    """Return the expression of the list of allowed classes."""
+    listed = annotation(keys.ALLOWED_PREEMPTION_CLASSES)
+    numbers = [str(value) for value in range(_HIGHEST + 1)]
+    unlisted = [str(value) for value in sorted(preemption_class.UNLISTED.classes)]
+    runs = f"{listed}.split(',').map(part, part.trim().split('-'))"
+    is_in_run = "int(run[0]) <= int(n) && int(n) <= int(run[run.size() - 1])"
+    among = f"{term.texts(numbers)}.filter(n, {runs}\n.exists(run, {is_in_run}))"
+    # An unreadable list counts as absent.
+    is_listed = is_accepted(preemption_class.CLASSES, listed)
+    return f"{IS_SENSITIVE} ? ['{_HIGHEST}'] : !({is_listed}) ? {term.texts(unlisted)}\n: {among}"
+
+
+def allowed_shown(allowed: str = "variables.allowed") -> str:
+    """Return the expression of the allowed classes as runs: `0-2,5`; `allowed` is a name."""
     first = f"!(string(int(n) - 1) in {allowed})"
     last = f"{allowed}.filter(m, int(m) >= int(n) && !(string(int(m) + 1) in {allowed}))[0]"
     return f"{allowed}.filter(n, {first}).map(n, n == {last} ? n : n + '-' + {last}).join(',')"

@@ -332,16 +332,17 @@ def _refused_by_namespace(mode: str, group: KindGroup, is_left: str) -> Validati
     """Return the validation that refuses a class because of the Namespace alone.
 
     `is_left` is the condition that no other policy evaluates the pod: its class is one that most
-    Namespaces allow. Variables are few, because each takes its time for every pod.
+    Namespaces allow. There are no variables, because each takes its time for every pod.
     """
-    entry = f"{group.new(*_CLASS)}.orValue('')"
-    is_fine = f"{namespace.has_usual_classes()} || {entry} in variables.allowed"
+    entry, allowed = f"{group.new(*_CLASS)}.orValue('')", namespace.allowed()
+    is_fine = f"{namespace.has_usual_classes()} || {entry} in ({allowed})"
+    shown = f"[{allowed}].map(allowed, {namespace.allowed_shown('allowed')})[0]"
     before, after = _unclaimable_texts(label_path(group.prefix, keys.PREEMPTION_CLASS))
     quoted = (term.text(before + '"'), entry, term.text('"' + after))
     return Validation(
         f"{is_fine}\n|| !({is_left})\n|| ({_enforcement(group)}) != '{mode}'",
         document.REFUSED,
-        f"{is_fine}\n? '' : {' + '.join(quoted)} + {namespace.allowed_shown()}",
+        f"{is_fine}\n? '' : {' + '.join(quoted)} + {shown}",
     )
 
 

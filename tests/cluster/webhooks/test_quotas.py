@@ -276,9 +276,13 @@ def test_a_claim_does_not_get_in_during_an_outage_and_nothing_else_is_held_up(
     programs = PROGRAMS[ours.cluster.name]
     programs.stop(WEBHOOKS)
     try:
-        for claim in (a_pod("lone", **NOT_PREEMPTIBLE), a_job("outage", **NOT_PREEMPTIBLE)):
+        claims = {
+            "claims": a_pod("lone", **NOT_PREEMPTIBLE),
+            "template-claims": a_job("outage", **NOT_PREEMPTIBLE),
+        }
+        for webhook, claim in claims.items():
             answer = as_person(alice, claim, "--dry-run=server")
-            assert 'failed calling webhook "claims.reprieve.dev"' in answer.stderr
+            assert f'failed calling webhook "{webhook}.reprieve.dev"' in answer.stderr
         assert as_person(alice, a_pod("other"), "--dry-run=server").status == 0
         # The admin has the right, and a controller repeats a template that was checked.
         assert create(ours, a_job("granted", **NOT_PREEMPTIBLE)).status == 0

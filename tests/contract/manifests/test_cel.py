@@ -98,7 +98,18 @@ def test_a_priority_class_is_reviewed_for_fields_that_the_policies_do_not_cover(
 
 
 KEYS_LEFT_OUT: dict[str, list[frozenset[str]]] = {
-    "pods": [PODS.labels | {keys.CAN_PREEMPT}, PODS.annotations],
+    # Those for which the webhook is called in any case are not in the list.
+    "pods": [
+        PODS.labels | {keys.CAN_PREEMPT},
+        PODS.annotations
+        - {
+            keys.AGENT,
+            keys.CHECKPOINT_HINT,
+            keys.DISRUPTION_MODE,
+            keys.ESTIMATED_CHECKPOINT_TIME,
+            keys.PREEMPTION_PRIORITY_CLASS,
+        },
+    ],
     "templates": [
         OWNERS.labels,
         OWNERS.annotations - {keys.DISRUPTION_MODE},

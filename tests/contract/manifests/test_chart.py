@@ -139,7 +139,10 @@ def test_the_failure_policy_is_that_of_all_webhooks_that_ignore_by_default() -> 
         policies(chart.render({"failurePolicy": "Fail"})),
     )
     assert {policy for _, policy in changed} == {"Fail"}
-    assert {name for name, policy in by_default if policy == "Fail"} == {"claims.reprieve.dev"}
+    assert {name for name, policy in by_default if policy == "Fail"} == {
+        "claims.reprieve.dev",
+        "template-claims.reprieve.dev",
+    }
 
 
 def test_the_extender_is_installed_with_its_rights_and_memory() -> None:

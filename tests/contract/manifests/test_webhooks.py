@@ -35,7 +35,7 @@ VALIDATING = manifests.named("ValidatingWebhookConfiguration", NAME)["webhooks"]
 GUARDING = [found for found in VALIDATING if found["clientConfig"]["service"]["path"] == "/guard"]
 RULING = [found for found in VALIDATING if found not in GUARDING]
 ALL = [pytest.param(webhook, id=webhook["name"]) for webhook in (*MUTATING, *VALIDATING)]
-CLAIMS = "claims.reprieve.dev"
+CLAIMS = ("claims.reprieve.dev", "template-claims.reprieve.dev")
 DEPLOYMENT = manifests.named("Deployment", "reprieve-webhooks")
 KIND_OF = {row.resource: kind for kind, row in KINDS.items()}
 TOLERATIONS = {
@@ -110,25 +110,36 @@ def kinds_of(webhooks: list[Any]) -> set[str]:
 
 @pytest.mark.parametrize("found", ALL)
 def test_an_outage_refuses_nothing_but_claims_and_delays_little(found: Any) -> None:
-    assert found["failurePolicy"] == ("Fail" if found["name"] == CLAIMS else "Ignore")
+    assert found["failurePolicy"] == ("Fail" if found["name"] in CLAIMS else "Ignore")
     assert found["timeoutSeconds"] <= 3
 
 
 def test_a_new_claim_to_be_non_preemptible_never_gets_in_unchecked() -> None:
-    found = webhook(VALIDATING, "claims")
-    assert {KIND_OF[name] for _, name in resources_of(found)} == {"Pod", *TEMPLATE_KINDS}
-    assert set(manifests.keys_in(conditions(found))) == {keys.PREEMPTIBLE}
-    # All conditions of a webhook are evaluated: a right would be checked for each new pod.
-    (condition,) = found["matchConditions"]
-    assert condition["expression"].endswith(
-        f" && !authorizer.group('{keys.PREFIX.rstrip('/')}')"
-        f".resource('{CLAIM_NON_PREEMPTIBLE.resource}')"
-        f".check('{CLAIM_NON_PREEMPTIBLE.verb}').allowed()"
-    )
-    users = re.findall(r"'(system:[^']+)'", condition["expression"])
-    assert set(users) == controllers.USERS
+    of_pods, of_templates = (webhook(VALIDATING, name) for name in ("claims", "template-claims"))
+    assert kinds_of([of_pods]) == {"Pod"}
+    assert kinds_of([of_templates]) == set(TEMPLATE_KINDS)
+    # A pod without this label, and with this value, claims nothing. So a selector can decide it.
+    assert of_pods["objectSelector"] == {"matchLabels": {keys.PREEMPTIBLE: "false"}}
+    assert "objectSelector" not in of_templates
+    assert set(manifests.keys_in(conditions(of_templates))) == {keys.PREEMPTIBLE}
+    for found in (of_pods, of_templates):
+        # All conditions of a webhook are evaluated: a right would be checked for each new template.
+        (condition,) = found["matchConditions"]
+        assert condition["expression"].endswith(
+            f"!authorizer.group('{keys.PREFIX.rstrip('/')}')"
+            f".resource('{CLAIM_NON_PREEMPTIBLE.resource}')"
+            f".check('{CLAIM_NON_PREEMPTIBLE.verb}').allowed()"
+        )
+        users = re.findall(r"'(system:[^']+)'", condition["expression"])
+        assert set(users) == controllers.USERS
     # Other webhooks are addressed by their index.
-    assert VALIDATING[-1] is found
+    assert VALIDATING[-2:] == [of_pods, of_templates]
+
+
+def test_no_other_webhook_selects_objects_by_a_label_that_their_author_sets() -> None:
+    """Without the label, nothing would be checked: that is right for a claim alone."""
+    selecting = [found["name"] for found in (*MUTATING, *VALIDATING) if "objectSelector" in found]
+    assert selecting == [CLAIMS[0]]
 
 
 @pytest.mark.parametrize("found", ALL)
@@ -348,13 +359,13 @@ def test_the_creator_of_a_replicaset_is_identified_by_the_user_only() -> None:
 
 
 def test_a_terminating_object_is_not_reviewed() -> None:
-    creation_only = webhook(MUTATING, "pods")
-    assert creation_only["rules"][0]["operations"] == ["CREATE"]
+    creation_only = [webhook(MUTATING, "pods"), webhook(VALIDATING, "claims")]
+    assert all(found["rules"][0]["operations"] == ["CREATE"] for found in creation_only)
     assert "!has(oldObject.metadata.deletionTimestamp)" in conditions(
         webhook(VALIDATING, "preemptions")
     )
     for found in (*MUTATING, *RULING):
-        assert found is creation_only or "!has(object.metadata.deletionTimestamp)" in conditions(
+        assert found in creation_only or "!has(object.metadata.deletionTimestamp)" in conditions(
             found
         )
 
