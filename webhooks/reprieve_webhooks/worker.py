@@ -26,7 +26,8 @@ from .workers.channel import Channel
 from .workers.first import FirstWorker
 from .workers.summed_metrics import Family, families_of
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("reprieve_webhooks.worker")
+"""`__name__` is `__main__` here."""
 
 
 def main() -> None:
