@@ -99,5 +99,7 @@ class SummedMetrics(Collector):
         """Yield the metrics that were read last."""
         for family in self._families:
             metric = Metric(family.name, family.documentation, family.kind)
-            metric.samples = [Sample(*sample) for sample in family.samples]
+            metric.samples = [
+                Sample(name, dict(labels), value) for name, labels, value in family.samples
+            ]
             yield metric
