@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import signal
+from pathlib import Path
 
 import pytest
 
 from reprieve_testing.servers.stub_api import until
 from reprieve_webhooks.workers import further
-from reprieve_webhooks.workers.further import FurtherWorkers
+from reprieve_webhooks.workers.further import FurtherWorker, FurtherWorkers
 
 DEAF = "trap '' TERM; exec sleep 600"
 """A program that ignores SIGTERM, also after `exec`."""
@@ -15,6 +17,15 @@ DEAF = "trap '' TERM; exec sleep 600"
 
 def workers_of(*command: str, count: int = 1) -> FurtherWorkers:
     return FurtherWorkers(count, command, settings={}, first_missing=lambda: ("certificates",))
+
+
+def is_deaf(worker: FurtherWorker) -> bool:
+    """Return whether the process runs and ignores SIGTERM already."""
+    if worker._process is None:
+        return False
+    status = Path(f"/proc/{worker._process.pid}/status").read_text(encoding="ascii")
+    (ignored,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
+    return bool(int(ignored, 16) & 1 << (signal.SIGTERM - 1))
 
 
 async def test_a_worker_that_cannot_be_started_is_tried_again_ever_later(
@@ -45,8 +56,7 @@ async def test_a_worker_that_does_not_end_in_time_is_killed(
     workers = workers_of("/bin/sh", "-c", DEAF)
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         workers.start(tasks)
-        while workers._workers[0]._channel is None:  # noqa: ASYNC110 - it is the start of a process
-            await asyncio.sleep(0.01)
+        await until(lambda: is_deaf(workers._workers[0]))
         await workers.end()
         assert workers._workers[0]._process is None
 
