@@ -82,7 +82,8 @@ def _run(options: WebhooksOptions, progress: Progress) -> int:
 
 
 def _measure(options: WebhooksOptions, progress: Progress) -> list[WebhooksTurn]:
-    programs = build.ensure(pins.GROUPS["bench"], progress)
+    needed = pins.GROUPS["bench"] if options.workers == 1 else ("bench-load",)
+    programs = build.ensure(needed, progress)
     server_core, load_core = servers.two_cores() if options.workers == 1 else (None, None)
     with tempfile.TemporaryDirectory(prefix="reprieve-bench-") as scratch, ExitStack() as stack:
         folder = Path(scratch)
