@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 
 import uvloop
 
@@ -60,10 +59,12 @@ class _Worker:
         )
         answering = asyncio.create_task(channel.run())
         answering.add_done_callback(lambda _: stopped.set())
-        with suppress(TimeoutError):  # the first worker has ended
+        try:
             settings = from_message(await channel.ask("settings"))
-            logs.configure(settings.log_format, settings.log_level, worker=self._number)
-            await self._serve(settings, channel, stopped)
+        except ConnectionError:  # the first worker has ended
+            return
+        logs.configure(settings.log_format, settings.log_level, worker=self._number)
+        await self._serve(settings, channel, stopped)
         answering.cancel()
 
     async def _serve(self, settings: Settings, channel: Channel, stopped: asyncio.Event) -> None:

@@ -49,14 +49,18 @@ async def test_a_worker_that_cannot_be_started_is_tried_again_ever_later(
     assert lines[3]["retry_seconds"] > 2 * lines[0]["retry_seconds"]
 
 
-async def test_a_worker_that_does_not_end_in_time_is_killed(
+async def test_a_worker_that_never_answers_counts_as_starting_and_is_killed_at_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(further, "_ENDING_SECONDS", 0.1)
+    monkeypatch.setattr(further, "ANSWER_SECONDS", 0.01)
     workers = workers_of("/bin/sh", "-c", DEAF)
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         workers.start(tasks)
         await until(lambda: is_deaf(workers._workers[0]))
+        assert await workers.missing() == ("worker 2",)
+        # Without this, a liveness probe would fail while a worker starts.
+        assert await workers.silent() == []
         await workers.end()
         assert workers._workers[0]._process is None
 

@@ -67,9 +67,13 @@ class Channel:
             self._writer.close()
 
     async def ask(self, question: str, *, timeout_seconds: float | None = None) -> Any:
-        """Return the answer; `TimeoutError` if none comes in time, or the other end is closed."""
+        """Return the answer.
+
+        Raises `TimeoutError` if none comes in time, and `ConnectionError` if the other end is
+        closed; both are an `OSError`.
+        """
         if self.is_closed:
-            raise TimeoutError
+            raise ConnectionResetError
         number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
         self._asked[number] = answer
         try:
@@ -79,7 +83,7 @@ class Channel:
         finally:
             del self._asked[number]
         if answer.cancelled():
-            raise TimeoutError
+            raise ConnectionResetError
         return answer.result()
 
     def _take(self, message: _Message) -> None:

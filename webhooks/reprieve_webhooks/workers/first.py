@@ -27,6 +27,6 @@ class FirstWorker:
     async def _ask(self, question: str) -> Sequence[str]:
         try:
             found: Sequence[str] = await self._channel.ask(question, timeout_seconds=_SECONDS)
-        except TimeoutError:
+        except OSError:
             return (_NAME,)
         return found

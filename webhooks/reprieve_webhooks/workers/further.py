@@ -37,6 +37,7 @@ class FurtherWorker:
         self._command, self._answers = command, answers
         self._process: asyncio.subprocess.Process | None = None
         self._channel: Channel | None = None
+        self._has_answered = False
         self._shown: Sequence[Family] = ()
         """The metrics of this process when they were read last."""
         self._past: Sequence[Family] = ()
@@ -62,6 +63,7 @@ class FurtherWorker:
         finally:
             own.close()
             self._channel = self._process = None
+            self._has_answered = False
             self._past = summed([*self._past, *(each for each in self._shown if each.is_counted)])
             self._shown = ()
 
@@ -77,30 +79,36 @@ class FurtherWorker:
         """Return what is missing until it answers reviews correctly; empty once it does."""
         try:
             found: Sequence[str] = await self._ask("missing")
-        except TimeoutError:
+        except OSError:
             return (self.name,)
         return [f"{self.name}: {missing}" for missing in found]
 
     async def is_silent(self) -> bool:
-        """Return whether it runs and does not answer. One that is being started again is not."""
-        if self._channel is None:
-            return False
+        """Return whether it no longer answers, though its process runs."""
         try:
             await self._ask("missing")
         except TimeoutError:
-            return self._channel is not None
+            # Without this, a worker that has just been started would count as one that hangs.
+            return self._has_answered
+        except ConnectionError:
+            pass
         return False
 
     async def metrics(self) -> Sequence[Family]:
         """Return its metrics, or those that it had last."""
-        with contextlib.suppress(TimeoutError):
-            self._shown = msgspec.convert(await self._ask("metrics"), Sequence[Family])
+        channel = self._channel
+        with contextlib.suppress(OSError):
+            shown = msgspec.convert(await self._ask("metrics"), Sequence[Family])
+            if channel is self._channel:
+                self._shown = shown
         return [*self._past, *self._shown]
 
     async def _ask(self, question: str) -> Any:
         if self._channel is None:
-            raise TimeoutError
-        return await self._channel.ask(question, timeout_seconds=ANSWER_SECONDS)
+            raise ConnectionResetError
+        answer = await self._channel.ask(question, timeout_seconds=ANSWER_SECONDS)
+        self._has_answered = True
+        return answer
 
     def _signal(self, send: Callable[[asyncio.subprocess.Process], None]) -> None:
         if self._process is not None and self._process.returncode is None:
