@@ -75,8 +75,9 @@ class ServingContext:
     def _new_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # API servers keep connections and resume no sessions: two tickets for each connection would
-        # take a fifth of a handshake's time.
+        # API servers keep connections and resume no sessions: their client has no cache for them.
+        # Two tickets would take 8 % of the processor time of a new connection, and a resumed
+        # session as much as a new one: signing with ECDSA is cheap.
         context.num_tickets = 0
         if self._client_ca is not None:
             context.load_verify_locations(cadata=self._client_ca)

@@ -27,11 +27,19 @@ NET_HTTP = "Go net/http + encoding/json"
 
 
 @contextmanager
-def commands(programs: dict[str, Path], folder: Path) -> Iterator[list[Command]]:
-    """Yield each server's command; Reprieve's needs a kubeconfig for the cluster behind it."""
+def commands(programs: dict[str, Path], folder: Path, workers: int = 1) -> Iterator[list[Command]]:
+    """Yield each server's command; Reprieve's needs a kubeconfig for the cluster behind it.
+
+    With several workers, the other servers are left out.
+    """
     with stub_api.serve(objects()) as url:
+        ours = reprieve(write_kubeconfig(url, folder), folder)
+        if workers > 1:
+            several = reprieve(folder / "kubeconfig", folder, "--workers", str(workers))
+            yield [ours, replace(several, name=f"{REPRIEVE}, {workers} workers")]
+            return
         yield [
-            reprieve(write_kubeconfig(url, folder), folder),
+            ours,
             _peer(CONTROLLER_RUNTIME, programs["bench-controller-runtime"], folder),
             _peer(NET_HTTP, programs["bench-net-http"], folder),
         ]

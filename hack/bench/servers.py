@@ -46,16 +46,17 @@ class Server:
     address: str = LOOPBACK
 
     def cpu_seconds(self) -> float:
-        """Return the processor time of all its threads."""
-        return cpu_seconds(self.pid)
+        """Return the processor time of all its threads, and of its workers."""
+        return sum(map(cpu_seconds, self._pids()))
 
     def rss_mib(self) -> float:
-        """Return its resident memory."""
-        return (
-            int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-            * os.sysconf("SC_PAGE_SIZE")
-            / 2**20
-        )
+        """Return its resident memory, and that of its workers."""
+        pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self._pids())
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def _pids(self) -> list[int]:
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return [self.pid, *map(int, children)]
 
 
 def cpu_seconds(pid: int) -> float:

@@ -3,6 +3,9 @@
 Each server has one core, and the load generator has the other. All get the same reviews over the
 same kept-alive TLS connections, as fast as they answer. Rounds go A B C A B C, so that other work
 on the machine affects all of them; ratios compare turns of the same round.
+
+With `--workers`, Reprieve's server is compared with itself: as one process, and as so many, which
+may use all cores, as may the load generator.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +47,15 @@ class WebhooksOptions:
     rounds: int
     seconds: float
     sizes: tuple[int, ...]
+    connections: int
+    workers: int
+    """1: beside the servers in Go."""
     json_file: Path | None
+
+    @property
+    def reference(self) -> str:
+        """The server that the others are compared with."""
+        return REFERENCE if self.workers == 1 else contenders.REPRIEVE
 
 
 @dataclass(frozen=True)
@@ -52,7 +63,8 @@ class WebhooksBench:
     """What a turn needs: the load generator, its core, and its files."""
 
     load: Path
-    load_core: int
+    load_core: int | None
+    """`None`: any."""
     authority: Path
     review_files: dict[int, Path]
 
@@ -70,22 +82,21 @@ def _run(options: WebhooksOptions, progress: Progress) -> int:
 
 
 def _measure(options: WebhooksOptions, progress: Progress) -> list[WebhooksTurn]:
-    programs = build.ensure(pins.GROUPS["bench"], progress)
-    server_core, load_core = servers.two_cores()
+    needed = pins.GROUPS["bench"] if options.workers == 1 else ("bench-load",)
+    programs = build.ensure(needed, progress)
+    server_core, load_core = servers.two_cores() if options.workers == 1 else (None, None)
     with tempfile.TemporaryDirectory(prefix="reprieve-bench-") as scratch, ExitStack() as stack:
         folder = Path(scratch)
         trust = contenders.write_certificates(folder)
-        commands = stack.enter_context(contenders.commands(programs, folder))
+        commands = stack.enter_context(contenders.commands(programs, folder, options.workers))
         bench = WebhooksBench(
             programs["bench-load"],
             load_core,
             folder / bundle.CA_CERTIFICATES,
             _write_reviews(options, folder),
         )
-        with progress.task(
-            f"starting {len(commands)} servers on core {server_core}; the load is on core "
-            f"{load_core}"
-        ):
+        where = "any core" if server_core is None else f"core {server_core}, the load on another"
+        with progress.task(f"starting {len(commands)} servers on {where}"):
             running = [
                 stack.enter_context(
                     servers.running(command, server_core, folder / f"{command.port}.log", trust)
@@ -102,22 +113,24 @@ def _rounds(
     for size in options.sizes:
         with progress.task(f"warming up with reviews of {size:,} bytes"):
             for server in running:
-                _turn(bench, server, size, 0, WARM_UP_SECONDS)
+                _turn(bench, server, size, 0, options)
         for number in range(1, options.rounds + 1):
             with progress.task(f"{size:,} bytes, round {number} of {options.rounds}"):
-                turns += [_turn(bench, server, size, number, options.seconds) for server in running]
+                turns += [_turn(bench, server, size, number, options) for server in running]
     return turns
 
 
 def _turn(
-    bench: WebhooksBench, server: Server, size: int, number: int, seconds: float
+    bench: WebhooksBench, server: Server, size: int, number: int, options: WebhooksOptions
 ) -> WebhooksTurn:
+    seconds = options.seconds if number else WARM_UP_SECONDS
     words = [
         *(bench.load, "-address", f"127.0.0.1:{server.port}", "-ca", bench.authority),
-        *("-reviews", bench.review_files[size], "-connections", CONNECTIONS, "-seconds", seconds),
+        *("-reviews", bench.review_files[size], "-connections", options.connections),
+        *("-seconds", seconds),
     ]
     before = server.cpu_seconds()
-    with servers.pinned_to(bench.load_core):
+    with nullcontext() if bench.load_core is None else servers.pinned_to(bench.load_core):
         environment = {**os.environ, "GOMAXPROCS": "1"}
         done = subprocess.run(
             list(map(str, words)), capture_output=True, text=True, check=False, env=environment
@@ -150,8 +163,8 @@ def _write_reviews(options: WebhooksOptions, folder: Path) -> dict[int, Path]:
 def _report(
     turns: Sequence[WebhooksTurn], options: WebhooksOptions, conditions: Mapping[str, object]
 ) -> None:
-    for size, rows in figures.summarise(turns, REFERENCE).items():
-        print(f"\n{size:,}-byte reviews\n{figures.table(rows, REFERENCE)}")
+    for size, rows in figures.summarise(turns, options.reference).items():
+        print(f"\n{size:,}-byte reviews\n{figures.table(rows, options.reference)}")
     busiest = max(turn.load_share for turn in turns)
     print("\n" + ", ".join(f"{name} {value}" for name, value in conditions.items()))
     print(
@@ -161,14 +174,14 @@ def _report(
     for doubt in figures.doubts(turns):
         print(f"But {doubt}.")
     if options.json_file is not None:
-        written = figures.document(turns, REFERENCE, conditions)
+        written = figures.document(turns, options.reference, conditions)
         options.json_file.write_text(json.dumps(written, indent=1) + "\n")
 
 
 def _conditions(options: WebhooksOptions) -> dict[str, object]:
     return {
         **servers.read_machine(),
-        "connections": CONNECTIONS,
+        "connections": options.connections,
         "rounds": options.rounds,
         "seconds": options.seconds,
     }
@@ -194,9 +207,28 @@ def _parse(arguments: Sequence[str] | None) -> WebhooksOptions:
         metavar="B,B",
         help="of the reviews [B] (default: 4096,30720)",
     )
+    parser.add_argument(
+        "--connections",
+        type=_at_least_one,
+        default=CONNECTIONS,
+        help="of the load generator (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=_at_least_one,
+        default=1,
+        help="above 1: compare Reprieve's server with itself, as one process and as so many",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all measurements")
     options = parser.parse_args(arguments)
-    return WebhooksOptions(options.rounds, options.seconds, options.sizes, options.json)
+    return WebhooksOptions(
+        options.rounds,
+        options.seconds,
+        options.sizes,
+        options.connections,
+        options.workers,
+        options.json,
+    )
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -3,7 +3,9 @@
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 
 FORMATS = ("json", "text")
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -37,8 +39,8 @@ class TextFormatter(logging.Formatter):
         return f"{time} {record.levelname:<7} {record.getMessage()}{pairs}{trace}"
 
 
-def configure(log_format: str, log_level: str) -> None:
-    """Send all logs to standard error in one of `FORMATS`.
+def configure(log_format: str, log_level: str, **fields: object) -> None:
+    """Send all logs to standard error in one of `FORMATS`; `fields` are in each line.
 
     Raises `ValueError` for an unknown format or level.
     """
@@ -46,9 +48,17 @@ def configure(log_format: str, log_level: str) -> None:
         raise ValueError(f"log format must be one of {', '.join(FORMATS)}, not {log_format!r}")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    if fields:
+        handler.addFilter(partial(_add, fields))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(log_level.upper())
+
+
+def _add(fields: Mapping[str, object], record: logging.LogRecord) -> bool:
+    for key, value in fields.items():
+        setattr(record, key, value)
+    return True
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

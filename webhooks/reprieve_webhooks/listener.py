@@ -44,8 +44,9 @@ async def listen(
     port: int,
     bounds: Bounds = BOUNDS,
     is_trusted: IsTrusted = trusts_no_client,
+    is_shared: bool = False,
 ) -> OpenPort:
-    """Open the port."""
+    """Open the port; `is_shared`: further workers open it too."""
     return await bounded_server.listen(
         webhooks.respond,
         bounds,
@@ -53,4 +54,5 @@ async def listen(
         port=port,
         context=context,
         is_trusted=is_trusted,
+        is_shared=is_shared,
     )

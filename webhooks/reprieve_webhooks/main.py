@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -24,6 +25,7 @@ from reprieve_runtime import logs
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_runtime.client.watch_metrics import WatchedCollection
+from reprieve_runtime.serving.bounded_server import OpenPort
 from reprieve_runtime.serving.file_limit import raise_file_limit
 from reprieve_runtime.serving.memory import return_freed_buffers
 from reprieve_runtime.serving.metrics_access import MetricsAccess
@@ -45,33 +47,37 @@ from .http.request_body import RequestBodyReader
 from .http.routes import Routes
 from .metrics import WebhookMetrics
 from .server import Webhooks
-from .settings import Settings
+from .settings import Settings, to_message
 from .snapshot.informers import ClusterInformers
 from .snapshot.recent_choices import RecentVictimSets
 from .snapshot.refusal_recorder import RefusalRecorder
+from .workers.further import FurtherWorkers
+from .workers.summed_metrics import SummedMetrics
 
 _LOG = logging.getLogger(__name__)
-_PROGRAM = "reprieve-webhooks"
+PROGRAM = "reprieve-webhooks"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run until SIGTERM or SIGINT."""
     settings = load(
         Settings,
-        program=_PROGRAM,
+        program=PROGRAM,
         description="Admission webhooks of Reprieve: preemption with notice for Kubernetes.",
         argv=sys.argv[1:] if argv is None else argv,
     )
     errors = port_errors(listen_port=settings.listen_port, metrics_port=settings.metrics_port)
+    if settings.workers < 1:
+        errors.append("--workers must be 1 or more")
     if not settings.agent_image:
         errors.append("--agent-image must be the name of an image")
     if errors:
-        exit_with_errors(_PROGRAM, errors)
+        exit_with_errors(PROGRAM, errors)
     try:
         logs.configure(settings.log_format, settings.log_level)
-        names = _serving_names(settings)
+        names = serving_names(settings)
     except ValueError as error:
-        exit_with_errors(_PROGRAM, [str(error)])
+        exit_with_errors(PROGRAM, [str(error)])
     raise_file_limit()
     return_freed_buffers()
     try:
@@ -82,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit(1) from error
 
 
-class _Program:
+class Program:
     """The parts of the program, and whether all of them are ready."""
 
     def __init__(self, settings: Settings, names: ServingNames, api: Api) -> None:
@@ -134,14 +140,26 @@ class _Program:
         self.metrics.register_watches(self._watches)
         self.metrics.register_certificate_expiry("serving", lambda: self.serving.expires_at)
 
-    def background_tasks(self) -> Iterator[Coroutine[None, None, None]]:
-        """Yield the coroutines that run the watches."""
+    async def listen(self, settings: Settings) -> OpenPort:
+        """Open the port, which further workers open too."""
+        return await listener.listen(
+            self.webhooks,
+            self.serving.listener,
+            address=settings.listen_address,
+            port=settings.listen_port,
+            is_trusted=self.is_trusted,
+            is_shared=settings.workers > 1,
+        )
+
+    def background_tasks(self, settings: Settings) -> Iterator[Coroutine[None, None, None]]:
+        """Yield the coroutines that run the watches and keep the certificates."""
         yield self.facts.run()
         yield self.guard.nominated_pods.reflector.run()
         if self.cluster_view is not None:
             yield self.cluster_view.run()
         if self.configuration_watch is not None:
             yield self.configuration_watch.run()
+        yield self.certificates.run(settings.certificate_check_seconds)
 
     def _checkpoint_routes(self, api: Api, settings: Settings) -> Routes:
         reports = CheckpointReports(api, timeout_seconds=settings.lookup_timeout_seconds)
@@ -187,58 +205,72 @@ class _Program:
 
 
 async def _serve(settings: Settings, names: ServingNames) -> None:
-    stopped = _stop_signal()
-    api = await Api.connect(settings.kubeconfig, user_agent=_PROGRAM)
+    stopped = stop_signal(signal.SIGTERM, signal.SIGINT)
+    api = await Api.connect(settings.kubeconfig, user_agent=PROGRAM)
     try:
-        program = _Program(settings, names, api)
+        program = Program(settings, names, api)
         # A self-signed certificate at first. Probes do not verify it, and so can report from the
         # start what is missing.
         load_self_signed(program.serving, names, datetime.now(UTC))
-        open_port = await listener.listen(
-            program.webhooks,
-            program.serving.listener,
-            address=settings.listen_address,
-            port=settings.listen_port,
-            is_trusted=program.is_trusted,
+        open_port = await program.listen(settings)
+        workers = program.webhooks.others = FurtherWorkers(
+            settings.workers - 1,
+            (sys.executable, "-P", "-m", f"{__package__}.worker"),
+            settings=to_message(replace(settings, listen_port=open_port.port)),
+            first_missing=program.missing,
         )
-        metrics_port = await serve_metrics(
-            program.metrics.registry,
-            address=settings.listen_address,
-            port=settings.metrics_port,
-            protection=None
-            if settings.metrics_authentication == "none"
-            else MetricsProtection(program.serving.listener, MetricsAccess(api)),
-        )
+        metrics_port = await _serve_metrics(settings, program, workers, api)
         async with asyncio.TaskGroup() as tasks:
             background = (
-                *map(tasks.create_task, program.background_tasks()),
-                tasks.create_task(program.certificates.run(settings.certificate_check_seconds)),
+                *map(tasks.create_task, program.background_tasks(settings)),
                 tasks.create_task(_log_when_ready(program)),
             )
+            workers.start(tasks)
             _LOG.info(
                 "listening",
                 extra={"address": settings.listen_address, "port": settings.listen_port},
             )
             await stopped.wait()
-            await _drain(program.webhooks, stopped, settings.drain_seconds)
+            workers.terminate()
+            await drain(program.webhooks, stopped, settings.drain_seconds)
             # Side by side: clients can delay each, and the kubelet kills the program after 30 s.
-            await asyncio.gather(open_port.close(), metrics_port.close())
+            await asyncio.gather(open_port.close(), metrics_port.close(), workers.end())
             for task in background:
                 task.cancel()
     finally:
         await api.close()
 
 
-async def _log_when_ready(program: _Program) -> None:
-    """Log once ready, and exclude the objects so far from garbage collection: they live long."""
+async def _serve_metrics(
+    settings: Settings, program: Program, workers: FurtherWorkers, api: Api
+) -> OpenPort:
+    is_alone = settings.workers == 1
+    summed = SummedMetrics(program.metrics.registry, workers.metrics)
+    return await serve_metrics(
+        program.metrics.registry if is_alone else summed.registry,
+        address=settings.listen_address,
+        port=settings.metrics_port,
+        protection=None
+        if settings.metrics_authentication == "none"
+        else MetricsProtection(program.serving.listener, MetricsAccess(api)),
+        refresh=None if is_alone else summed.refresh,
+    )
+
+
+async def _log_when_ready(program: Program) -> None:
+    await until_ready(program)
+    _LOG.info("ready")
+
+
+async def until_ready(program: Program) -> None:
+    """Wait, and exclude the objects so far from garbage collection: they live long."""
     while program.missing():  # noqa: ASYNC110 - no single event spans the watches and the certificates
         await asyncio.sleep(0.05)
     gc.collect()
     gc.freeze()
-    _LOG.info("ready")
 
 
-async def _drain(webhooks: Webhooks, stopped: asyncio.Event, seconds: float) -> None:
+async def drain(webhooks: Webhooks, stopped: asyncio.Event, seconds: float) -> None:
     """Answer on while endpoints and load balancers drop this replica; a second signal ends it."""
     webhooks.is_draining = True
     stopped.clear()
@@ -250,14 +282,16 @@ async def _drain(webhooks: Webhooks, stopped: asyncio.Event, seconds: float) -> 
         _LOG.info("drained")
 
 
-def _stop_signal() -> asyncio.Event:
+def stop_signal(*numbers: signal.Signals) -> asyncio.Event:
+    """Return what these signals set."""
     stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in numbers:
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     return stopped
 
 
-def _serving_names(settings: Settings) -> ServingNames:
+def serving_names(settings: Settings) -> ServingNames:
+    """Return the names in the certificate; `ValueError` where an address is none."""
     ips = tuple(ipaddress.ip_address(text) for text in settings.serving_ips)
     return ServingNames((_service_name(settings), *settings.serving_names), ips)
 
@@ -275,7 +309,7 @@ def _checkpoint_service(settings: Settings, trusted_pem: bytes | None) -> Checkp
 
 
 def _certificate_source(
-    settings: Settings, names: ServingNames, api: Api, program: _Program
+    settings: Settings, names: ServingNames, api: Api, program: Program
 ) -> Rotator | CertificateFiles:
     serve, count_failure = program.webhooks.serve_guard_at, program.metrics.count_certificate_error
     if settings.cert_dir is not None:

@@ -7,7 +7,7 @@ configuration decides.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from http import HTTPStatus
 from types import MappingProxyType
@@ -55,6 +55,28 @@ class Readiness(Protocol):
         """Return what is missing; empty once ready."""
 
 
+class OtherWorkers(Protocol):
+    """The other processes of the program, for which this one answers probes too."""
+
+    async def missing(self) -> Sequence[str]:
+        """Return what is missing until they answer reviews correctly."""
+
+    async def silent(self) -> Sequence[str]:
+        """Return the names of those that run and do not answer."""
+
+
+class NoOtherWorkers:
+    """`OtherWorkers` of a program that is one process."""
+
+    async def missing(self) -> Sequence[str]:
+        """Return nothing."""
+        return ()
+
+    async def silent(self) -> Sequence[str]:
+        """Return no name."""
+        return ()
+
+
 class Webhooks:
     """The routes."""
 
@@ -83,6 +105,7 @@ class Webhooks:
             is_trusted=is_trusted,
         )
         self.is_draining = False
+        self.others: OtherWorkers = NoOtherWorkers()
         self._routes: dict[tuple[str, str], RouteHandler] = {
             ("POST", "/mutate"): self._review_handler(
                 "mutate", self._parse, partial(handlers.mutate, source=facts, remembered=remembered)
@@ -203,10 +226,19 @@ class Webhooks:
         self._metrics.reviews.count(name, kind, outcome)
 
     async def _answer_health(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
-        return text_response(HTTPStatus.OK, "ok")
+        silent = await self.others.silent()
+        return (
+            text_response(HTTPStatus.SERVICE_UNAVAILABLE, f"no answer from {', '.join(silent)}")
+            if silent
+            else text_response(HTTPStatus.OK, "ok")
+        )
 
     async def _answer_readiness(self, request: web.BaseRequest) -> web.Response:  # noqa: ARG002
-        missing = ("draining",) if self.is_draining else self._readiness.missing()
+        missing = (
+            ("draining",)
+            if self.is_draining
+            else (*self._readiness.missing(), *await self.others.missing())
+        )
         return (
             text_response(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {', '.join(missing)}")
             if missing

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from reprieve_runtime.serving.metrics_port import AUTHENTICATION_HELP, MetricsAuthentication
 from reprieve_runtime.settings import setting
@@ -16,6 +19,11 @@ class Settings:
         "", help="address to listen on; empty for all addresses, IPv4 and IPv6"
     )
     listen_port: int = setting(8443, help="TCP port for reviews and probes, both with TLS")
+    workers: int = setting(
+        1,
+        help="processes that answer on that port, each with memory and watches of its own; more "
+        "than one is for reviews that take more than one processor",
+    )
     metrics_port: int = setting(8081, help="TCP port for /metrics")
     metrics_authentication: MetricsAuthentication = setting("token", help=AUTHENTICATION_HELP)
     kubeconfig: Path | None = setting(
@@ -110,3 +118,13 @@ class Settings:
     )
     log_format: str = setting("json", help="json or text")
     log_level: str = setting("info", help="debug, info, warning or error")
+
+
+def to_message(settings: Settings) -> Any:
+    """Return the settings in a form for another worker."""
+    return msgspec.to_builtins(settings, enc_hook=str)
+
+
+def from_message(message: Any) -> Settings:
+    """Return the settings of a message."""
+    return msgspec.convert(message, Settings, dec_hook=lambda kind, value: kind(value))

@@ -23,11 +23,13 @@ Take = Callable[[socket.socket, str], None]
 """Called with each accepted socket and the address of its client."""
 
 
-async def open_sockets(address: str, port: int, receive_bytes: int) -> list[socket.socket]:
+async def open_sockets(
+    address: str, port: int, receive_bytes: int, *, is_shared: bool = False
+) -> list[socket.socket]:
     """Listen on all addresses that `address` stands for, or on all of the machine if it is empty.
 
     The kernel keeps at most about `receive_bytes` for each connection, twice. Raises `OSError`
-    where the port is taken.
+    where the port is taken, unless it is shared with other processes of the same user.
     """
     found = await asyncio.get_running_loop().getaddrinfo(
         address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -36,7 +38,9 @@ async def open_sockets(address: str, port: int, receive_bytes: int) -> list[sock
     absent: OSError | None = None
     for family, *_, name in found:
         try:
-            listening = socket.create_server(name, family=family, backlog=_BACKLOG)
+            listening = socket.create_server(
+                name, family=family, backlog=_BACKLOG, reuse_port=is_shared
+            )
         except OSError as error:
             if error.errno in _ABSENT:
                 absent = error

@@ -246,8 +246,13 @@ async def listen(
     port: int,
     context: ssl.SSLContext | None = None,
     is_trusted: IsTrusted = trusts_no_client,
+    is_shared: bool = False,
 ) -> OpenPort:
-    """Open a port, with TLS where there is a context; raises `OSError` where it is taken."""
+    """Open a port, with TLS where there is a context; raises `OSError` where it is taken.
+
+    `is_shared`: other processes of the same user open it too, if they also say so. The system gives
+    each new connection to one of them.
+    """
     # Compressed bodies stay compressed and so fail to decode: only a decompression bomb uses them.
     server = _BoundedServer(
         respond,
@@ -263,4 +268,4 @@ async def listen(
         max_headers=_MAX_HEADERS,
         max_field_size=_MAX_FIELD_BYTES,
     )
-    return OpenPort(server, await open_sockets(address, port, BUFFER_BYTES))
+    return OpenPort(server, await open_sockets(address, port, BUFFER_BYTES, is_shared=is_shared))

@@ -44,11 +44,13 @@ async def serve_metrics(
     address: str,
     port: int,
     protection: MetricsProtection | None,
+    refresh: Callable[[], Awaitable[None]] | None = None,
     handlers: Mapping[str, Handler] = MappingProxyType({}),
 ) -> OpenPort:
     """Open the port, to any client where there is no protection; `OSError` where it is taken.
 
-    `handlers` answer further paths, and check for themselves who may read them.
+    `refresh` is awaited before the metrics are read. `handlers` answer further paths, and check for
+    themselves who may read them.
     """
 
     async def respond(request: web.BaseRequest) -> web.StreamResponse:
@@ -60,6 +62,8 @@ async def serve_metrics(
             refused = await refuse(request, protection.access)
             if refused is not None:
                 return refused
+        if refresh is not None:
+            await refresh()
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(registry), headers={"Content-Type": content_type})
 

@@ -80,6 +80,20 @@ def test_a_bad_address_ends_the_webhooks_with_2(call: Main) -> None:
     assert "nonsense" in output
 
 
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("0", "--workers must be 1 or more"),
+        ("-1", "--workers must be 1 or more"),
+        ("two", "--workers: 'two' is not a valid integer."),
+    ],
+)
+def test_a_number_of_workers_that_is_none_ends_the_webhooks_with_2(
+    value: str, says: str, call: Main
+) -> None:
+    assert call("reprieve-webhooks", "--workers", value) == (2, f"reprieve-webhooks: {says}\n")
+
+
 def test_agents_without_an_image_end_the_webhooks_with_2(call: Main) -> None:
     status, output = call("reprieve-webhooks", "--agent-image", "")
     assert status == 2
