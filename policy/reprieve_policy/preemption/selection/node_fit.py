@@ -186,6 +186,15 @@ class RemainingCapacity:
         if self._wanted:
             self._collisions += self._count_collisions(pod)
 
+    def add_alike(self, pods: Sequence[ScheduledPod]) -> None:
+        """Count pods that stay, of which all request the same."""
+        amounts, left, number = pods[0].amounts, self._left, len(pods)
+        for index, name in self._resources:
+            left[index] -= number * amounts.get(name, 0)
+        self._pods -= number
+        if self._wanted:
+            self._collisions += number * self._count_collisions(pods[0])
+
     def remove_pods(self, *pods: ScheduledPod) -> None:
         """Stop counting these pods."""
         for pod in pods:
