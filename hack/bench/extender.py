@@ -16,9 +16,11 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,8 @@ TOLERANT = {
 KINDS = ("tolerant", "low", "middle", "low", "low", "middle", "tolerant", "low", "middle", "low")
 PROPOSED = 3
 OK = 200
+_FIRST_START = datetime(2026, 1, 1, tzinfo=UTC)
+_STARTS_SECONDS = 14 * 24 * 3600
 SYNC_SECONDS = 900.0
 PROBE_SECONDS = 0.005
 WAITING = "status.nominatedNodeName!=,spec.nodeName="
@@ -163,8 +167,14 @@ def pod(name: str, index: int, node: str) -> dict[str, Any]:
     }
     uid = f"{name:x>36}"[-36:]
     metadata = {"name": name, "namespace": "default", "uid": uid, "labels": labels}
-    status = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "conditions": conditions}
+    status = {"phase": "Running", "startTime": _start_of(name), "conditions": conditions}
     return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def _start_of(name: str) -> str:
+    """Return a time in two weeks, for each pod another: no cluster starts all pods at once."""
+    started = _FIRST_START + timedelta(seconds=zlib.crc32(name.encode()) % _STARTS_SECONDS)
+    return f"{started:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def call(cluster: stub_api.Collections, pods: int, *, whole: bool) -> bytes:
@@ -253,6 +263,15 @@ def _turn(
             if status != OK or len(json.loads(answer)["NodeNameToMetaVictims"]) != 1:
                 raise ClusterError(f"{way}: answered with {status}: {answer[:200]!r}")
     return ExtenderResult(way, len(body) / 2**20, seconds, server.cpu_seconds() - before, waits)
+
+
+def cpu_ms_of_call(server: Server, trust: ssl.SSLContext, body: bytes, number: int) -> float:
+    """Return the processor time of one call about a waiting pod."""
+    before = server.cpu_nanoseconds()
+    status, answer = _post(server, trust, about(body, number))
+    if status != OK or len(json.loads(answer)["NodeNameToMetaVictims"]) != 1:
+        raise ClusterError(f"answered with {status}: {answer[:200]!r}")
+    return (server.cpu_nanoseconds() - before) / 1e6
 
 
 def _uid(number: int) -> bytes:

@@ -1,0 +1,66 @@
+"""Equal values of the cached pods, of which one is kept for all of them.
+
+The pods of one template have the same labels, requests and inputs of their loss. A value that no
+decision changes may be the same object for all of them.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from typing import TypeVar, cast
+
+from reprieve_policy.preemption.selection.snapshot import ScheduledPod
+
+from .encoded_pods import EncodedPod
+
+_MAX_VALUES = 50_000
+"""Distinct values that are known at once; some 20 MB at most where each is long. Pods whose values
+are forgotten keep them, and only share them with no later pod."""
+
+H = TypeVar("H", bound=Hashable)
+V = TypeVar("V")
+
+
+class SharedValues:
+    """Returns the value that was first seen for each of many equal ones."""
+
+    def __init__(self, max_values: int = _MAX_VALUES) -> None:
+        self._values: dict[object, object] = {}
+        self._max_values = max_values
+
+    def of_pod(self, pod: ScheduledPod) -> ScheduledPod:
+        """Return an equal pod, whose values are those of earlier pods where they are equal."""
+        return replace(
+            pod,
+            namespace=self._share(pod.namespace),
+            node=self._share(pod.node),
+            cost_inputs=self._share(pod.cost_inputs),
+            loss_inputs=self._share(pod.loss_inputs),
+            amounts=self._share_mapping(pod.amounts),
+            ports=self._share(pod.ports),
+            labels=self._share_mapping(pod.labels),
+            quota=self._share(pod.quota),
+            gang=self._share(pod.gang),
+            anti_affinity=self._share(pod.anti_affinity),
+        )
+
+    def of_encoded(self, encoded: EncodedPod) -> EncodedPod:
+        """Return an equal encoding, which shares the parts of its template with earlier ones."""
+        return EncodedPod(
+            encoded.own, self._share(encoded.labels), self._share(encoded.template)
+        )
+
+    def _share(self, value: H) -> H:
+        # By type as well: tuples of different types may be equal.
+        return self._first((type(value), value), value)
+
+    def _share_mapping(self, value: Mapping[str, V]) -> Mapping[str, V]:
+        return self._first(("mapping", tuple(value.items())), value)
+
+    def _first(self, key: Hashable, value: V) -> V:
+        found = self._values.get(key)
+        if found is not None:
+            return cast("V", found)
+        if len(self._values) >= self._max_values:
+            self._values.clear()
+        self._values[key] = value
+        return value
