@@ -91,7 +91,9 @@ def collections(nodes: int, pods: int, waiting: int) -> stub_api.Collections:
 def as_listed(pod: Document) -> Document:
     """Return a pod as an API server lists it: with owner, managed fields and whole status."""
     name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]
-    variables = {f'k:{{"name":"{one["name"]}"}}': {".": {}, "f:value": {}} for one in container["env"]}
+    variables = {
+        f'k:{{"name":"{one["name"]}"}}': {".": {}, "f:value": {}} for one in container["env"]
+    }
     fields = {"f:spec": {"f:containers": {'k:{"name":"main"}': {"f:env": variables}}}}
     owner = {
         "apiVersion": "apps/v1",
@@ -160,9 +162,7 @@ def _measure(nodes: int, pods: int, calls: int) -> Iterator[str]:
     yield from (f"{nearest_rank(in_order, share):,.0f}" for share in (0.5, 0.99))
 
 
-def _run(
-    cluster: stub_api.Collections, flags: Sequence[str], body: bytes, calls: int
-) -> _Memory:
+def _run(cluster: stub_api.Collections, flags: Sequence[str], body: bytes, calls: int) -> _Memory:
     """Measure the program once it has listed everything, and then some calls."""
     with tempfile.TemporaryDirectory(prefix="reprieve-bench-") as scratch:
         folder = Path(scratch)

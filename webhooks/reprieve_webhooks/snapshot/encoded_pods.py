@@ -82,6 +82,4 @@ def decode(encoded: EncodedPod) -> Pod:
         deletionTimestamp=own.deletion_timestamp,
         labels=_DECODE_LABELS(encoded.labels),
     )
-    return Pod(
-        metadata=metadata, spec=replace(template.spec, nodeName=own.node), status=own.status
-    )
+    return Pod(metadata=metadata, spec=replace(template.spec, nodeName=own.node), status=own.status)

@@ -8,9 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from reprieve_policy import keys
-from reprieve_policy.kube.conditions import DISRUPTION_TARGET
 from reprieve_policy.kube import pod_requests
-from reprieve_policy.kube.objects import OwnerReference, ResourceRequirements, annotations_of, labels_of
+from reprieve_policy.kube.conditions import DISRUPTION_TARGET
+from reprieve_policy.kube.objects import (
+    OwnerReference,
+    ResourceRequirements,
+    annotations_of,
+    labels_of,
+)
 from reprieve_policy.kube.pods import (
     HostPort,
     Pod,

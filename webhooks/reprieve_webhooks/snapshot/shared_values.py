@@ -45,9 +45,7 @@ class SharedValues:
 
     def of_encoded(self, encoded: EncodedPod) -> EncodedPod:
         """Return an equal encoding, which shares the parts of its template with earlier ones."""
-        return EncodedPod(
-            encoded.own, self._share(encoded.labels), self._share(encoded.template)
-        )
+        return EncodedPod(encoded.own, self._share(encoded.labels), self._share(encoded.template))
 
     def _share(self, value: H) -> H:
         # By type as well: tuples of different types may be equal.

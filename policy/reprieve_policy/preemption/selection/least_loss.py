@@ -68,19 +68,28 @@ def select(
         return DryRunStatus.TOO_SMALL if possible else DryRunStatus.NO_VICTIMS
     for pods in possible:
         capacity.add_alike(pods)
-    if capacity.fits:
-        return None
+    return None if capacity.fits else _choose(possible, spare, demand, capacity, eligibility, best)
+
+
+def _choose(
+    possible: Sequence[Sequence[ScheduledPod]],
+    spare: Mapping[GangKey, int],
+    demand: CombinedDemand,
+    capacity: RemainingCapacity,
+    eligibility: Eligibility,
+    best: BestSoFar | None,
+) -> Selection | DryRunStatus | None:
+    """Return the victims, which are needed: all pods are counted in `capacity`."""
     missing = capacity.missing()
     if best is not None and _are_clearly_worse(possible, missing, capacity, eligibility, best):
         return DryRunStatus.LOSES_MORE
-    every = [pod for pods in possible for pod in pods]
-    first = _first_of_each(possible, eligibility)
-    units = victim_units.units_of(first, eligibility)
+    units = victim_units.units_of(_first_of_each(possible, eligibility), eligibility)
     released = capacity.released_by([unit.on_node for unit in units], missing)
     least = _least_number(released, missing)
     most_loss = None if best is None else best.loss
     if most_loss is not None and _lose_more(units, released, missing, least, most_loss):
         return DryRunStatus.LOSES_MORE
+    every = [pod for pods in possible for pod in pods]
     found: Selection | None = None
     is_within_limit = least <= eligibility.snapshot.settings.max_victims
     if is_within_limit and _are_of_one_size(released, spare, eligibility):
@@ -93,11 +102,9 @@ def select(
         found = _select_greedily(every, spare, demand, without, eligibility)
     if found is not None:
         return found
-    if most_loss is not None:
-        return DryRunStatus.LOSES_MORE
+    if best is not None and (best.loss is not None or not spare):
+        return DryRunStatus.TOO_MANY_VICTIMS if best.loss is None else DryRunStatus.LOSES_MORE
     # Any set is beyond `maxVictims`, and the decision is rejected, whatever the victims lose.
-    if best is not None and not spare:
-        return DryRunStatus.TOO_MANY_VICTIMS
     capacity.remove_pods(*every)
     return priority_order.select(every, spare, demand, capacity, eligibility)
 
@@ -134,9 +141,7 @@ def _first_of_each(
     """Return the pods that may be in the first set: of alike pods, as many as may be victims."""
     budgets, most = eligibility.snapshot.budgets, eligibility.snapshot.settings.max_victims
     return [
-        pod
-        for pods in possible
-        for pod in (pods if pods[0].namespace in budgets else pods[:most])
+        pod for pods in possible for pod in (pods if pods[0].namespace in budgets else pods[:most])
     ]
 
 

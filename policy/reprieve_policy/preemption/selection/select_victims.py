@@ -85,9 +85,7 @@ def select(
     return _status_after_releases(leaving, capacity, _statuses(node_info, eligibility))
 
 
-def _groups_on(
-    node_info: NodeInfo, eligibility: Eligibility
-) -> Sequence[Sequence[ScheduledPod]]:
+def _groups_on(node_info: NodeInfo, eligibility: Eligibility) -> Sequence[Sequence[ScheduledPod]]:
     """Return the node's pods in groups, all of which may be victims, or none."""
     if eligibility.preemptor.takes_back_nodes:
         # It also takes pods of its own priority, which even a default toleration may protect.

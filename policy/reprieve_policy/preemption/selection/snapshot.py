@@ -251,9 +251,7 @@ class NodeInfo:
     pods: Sequence[ScheduledPod] = ()
     nominated_pods: Sequence[PodDemand] = ()
     """Pending pods that victims were selected for here."""
-    alike_pods: list[AlikePods] = field(
-        default_factory=list, init=False, repr=False, compare=False
-    )
+    alike_pods: list[AlikePods] = field(default_factory=list, init=False, repr=False, compare=False)
     """What `alike_pods.on` has made of the pods; a node whose pods change is another `NodeInfo`."""
 
 
