@@ -157,7 +157,7 @@ class RemainingCapacity:
         ]
         self._pods = node_info.allocatable.get("pods", 0) // NANOS - len(demands.uids)
         self._wanted = demands.ports
-        self._collisions = _collisions_within(demands.ports)
+        self._collisions = _collisions_within(demands.ports) if demands.ports else 0
         for demand in node_info.nominated_pods:
             # As in kube-scheduler: an equally or more important pod nominated to this node keeps
             # its room.

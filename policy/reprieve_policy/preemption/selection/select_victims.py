@@ -189,11 +189,14 @@ def _spare_members(
 
     Only gangs with more possible victims on the node than that.
     """
-    counts = Counter(
+    gangs = [
         pod.gang
         for pod in possible
         if pod.gang is not None and eligibility.evicted_gang(pod) is None
-    )
+    ]
+    if not gangs:
+        return {}
+    counts = Counter(gangs)
     spare = {
         key: max(0, eligibility.spare_members(key) - selected.lost_members.get(key, 0))
         for key in counts
