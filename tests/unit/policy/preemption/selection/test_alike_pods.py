@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from reprieve_policy.config.toleration import PreemptionToleration, VictimTolera
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.kube.values.quantity import NANOS
 from reprieve_policy.preemption import selection
-from reprieve_policy.preemption.cost import CostInputs
+from reprieve_policy.preemption.cost import CostInputs, WorkProgress
 from reprieve_policy.preemption.loss import LossInputs, SaveWay
 from reprieve_policy.preemption.selection import DryRunStatus, alike_pods, victim_units
 from reprieve_policy.preemption.selection.eligibility import Eligibility
@@ -21,6 +22,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     GangKey,
     NodeInfo,
     Preemptor,
+    Release,
     ScheduledPod,
     Snapshot,
 )
@@ -31,45 +33,72 @@ from reprieve_testing.objects.snapshots import (
     a_preemptor,
     a_scheduled_pod,
     a_snapshot,
+    amounts,
 )
 
-POLICIES = (None, PreemptionToleration(6, 0), PreemptionToleration(2000, -1))
-ENDING = PreemptionToleration(2000, 60)
+DEFAULT = PreemptionToleration(6, 0)
+ALWAYS, ENDING = PreemptionToleration(2000, -1), PreemptionToleration(2000, 60)
+
+
+times = st.integers(-200, 5).map(after)
+TEMPLATE = replace(
+    a_scheduled_pod("template", priority=5),
+    cost_inputs=CostInputs(devices=1),
+    loss_inputs=LossInputs(devices=1),
+    toleration=VictimToleration(has_priority_class=True, policy=DEFAULT, scheduled_at=NOW),
+)
+SAVING = LossInputs(devices=1, way=SaveWay.WHEN_ASKED, save_seconds=30)
+CHANGES: list[st.SearchStrategy[dict[str, Any]]] = [
+    st.fixed_dictionaries({name: st.sampled_from(values)})
+    for name, values in {
+        "namespace": ["other"],
+        "preemption_priority": [6, 2000],
+        "preemption_class": [2, 9],
+        "is_non_preemptible": [True],
+        "is_service": [True],
+        "lacks_priority_class": [True],
+        "cost_inputs": [CostInputs(devices=1, stated=7)],
+        "loss_inputs": [SAVING, LossInputs(devices=2)],
+        "states_preferences": [True],
+        "amounts": [amounts(cpu=2)],
+        "quota": [("team", "q")],
+        "gang": [GangKey("team", "one")],
+        "release": [Release(expected_at=NOW, notified=True)],
+    }.items()
+]
+tolerations = st.builds(
+    VictimToleration,
+    has_priority_class=st.booleans(),
+    policy=st.sampled_from([None, DEFAULT, ALWAYS, ENDING, ENDING]),
+    scheduled_at=st.none() | times,
+)
+progresses = st.builds(
+    WorkProgress,
+    started_at=st.none() | times,
+    saved_at=st.none() | times,
+    walltime=st.none() | st.just(Walltime(NOW, 100)),
+)
+changes = st.one_of(
+    *CHANGES,
+    st.fixed_dictionaries({"toleration": tolerations}),
+    st.fixed_dictionaries({"progress": progresses}),
+)
 
 
 @st.composite
 def pods(draw: st.DrawFn, uid: str) -> ScheduledPod:
-    """Draw a pod of few kinds, so that many are alike."""
-    pod = a_scheduled_pod(
-        uid,
-        priority=draw(st.sampled_from([5, 5, 5, 2000])),
-        cpu=draw(st.sampled_from([1, 1, 2])),
-        preemption_class=draw(st.sampled_from([4, 4, 3])),
-        gang=draw(st.sampled_from([None] * 9 + [GangKey("team", "one")])),
-        **draw(st.sampled_from([{}] * 9 + [{"is_leaving": True}])),
+    """Draw a pod of one template, most often alike to the others; else it differs in one field."""
+    at = draw(times)
+    policy = draw(st.sampled_from([DEFAULT, DEFAULT, ENDING]))
+    saved_at = draw(st.sampled_from([None, None, after(-50), after(-20)]))
+    pod = replace(
+        TEMPLATE,
+        uid=uid,
+        name=uid,
+        progress=WorkProgress(started_at=at, saved_at=saved_at),
+        toleration=replace(TEMPLATE.toleration, policy=policy, scheduled_at=at),
     )
-    policy = draw(st.sampled_from((*POLICIES * 3, ENDING)))
-    inputs = draw(st.sampled_from([LossInputs(), LossInputs(way=SaveWay.WHEN_ASKED)]))
-    started, saved = st.integers(-200, 5).map(after), st.integers(-200, 5).map(after)
-    progress = replace(
-        pod.progress,
-        started_at=draw(started | st.none()) if draw(st.booleans()) else draw(started),
-        saved_at=draw(saved) if draw(st.integers(0, 9)) == 0 else None,
-        walltime=Walltime(NOW, 100) if draw(st.integers(0, 9)) == 0 else None,
-    )
-    toleration = VictimToleration(
-        has_priority_class=draw(st.booleans()),
-        policy=policy,
-        scheduled_at=draw(st.none() | st.integers(-200, 5).map(after)),
-    )
-    return replace(
-        pod,
-        toleration=toleration,
-        progress=progress,
-        cost_inputs=CostInputs(devices=1),
-        loss_inputs=inputs._replace(devices=draw(st.sampled_from([1, 1, 2])), save_seconds=30),
-        states_preferences=draw(st.sampled_from([False, False, True])),
-    )
+    return replace(pod, **draw(changes)) if draw(st.integers(0, 2)) == 0 else pod
 
 
 @st.composite
@@ -88,6 +117,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 
 preemptors = st.builds(
     a_preemptor,
+    quota=st.sampled_from([None, None, ("team", "q")]),
     cpu=st.integers(1, 4),
     priority=st.sampled_from([5, 6, 1000]),
     preemption_class=st.sampled_from([4, 9]),
