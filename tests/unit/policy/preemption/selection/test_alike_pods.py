@@ -37,7 +37,7 @@ from reprieve_testing.objects.snapshots import (
 )
 
 DEFAULT = PreemptionToleration(6, 0)
-ALWAYS, ENDING = PreemptionToleration(2000, -1), PreemptionToleration(2000, 60)
+ALWAYS, ENDING = PreemptionToleration(2000, -1), PreemptionToleration(2000, 200)
 
 
 times = st.integers(-200, 5).map(after)
