@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -188,6 +189,32 @@ def test_what_is_kept_of_a_node_is_what_is_computed_of_its_pods_now(
     )
 
     assert _decide(preemptor, after_change) == _decide(preemptor, anew)
+
+
+ALONE: dict[str, dict[str, Any]] = {
+    "a gang": {"gang": GangKey("team", "one")},
+    "a release": {"release": Release(notified=True)},
+    "a walltime": {"progress": WorkProgress(started_at=NOW, walltime=Walltime(NOW, 100))},
+    "a save": {"progress": WorkProgress(started_at=NOW, saved_at=NOW)},
+    "no start yet": {"progress": WorkProgress()},
+    "a toleration that ends": {
+        "toleration": VictimToleration(has_priority_class=True, policy=ENDING, scheduled_at=NOW)
+    },
+}
+
+
+@pytest.mark.parametrize("fields", ALONE.values(), ids=ALONE)
+def test_what_changes_with_the_time_makes_a_group_of_its_own(fields: dict[str, Any]) -> None:
+    both = [replace(TEMPLATE, uid=uid, **fields) for uid in ("a", "b")]
+
+    assert sorted(map(len, alike_pods.on(a_node_info("n", *both)).groups)) == [1, 1]
+
+
+def test_pods_of_one_template_are_one_group() -> None:
+    started = WorkProgress(started_at=NOW)
+    both = [replace(TEMPLATE, uid=uid, progress=started) for uid in ("a", "b")]
+
+    assert list(map(len, alike_pods.on(a_node_info("n", *both)).groups)) == [2]
 
 
 def test_of_many_alike_pods_no_more_are_searched_than_may_be_victims() -> None:
