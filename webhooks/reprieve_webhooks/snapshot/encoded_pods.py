@@ -1,34 +1,35 @@
 """Pods as they are kept: encoded in three parts, two of which the pods of a template share.
 
-Beside the pod's own part, its labels and the rest are one value for all pods that are equal in it.
-Without this, each pod would take some 1.5 KB of text that thousands of others have, too.
+Beside the pod's own part, the metadata of its workload and its spec are one value for all pods that
+are equal in them. Without this, each pod would take some 1.5 KB of text that thousands of others
+have, too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
 
-from reprieve_policy.kube.objects import ObjectMeta
-from reprieve_policy.kube.pods import Pod, PodStatus
+from reprieve_policy.kube.objects import ObjectMeta, OwnerReference
+from reprieve_policy.kube.pods import Pod, PodSpec, PodStatus
 
 _ENCODE = msgspec.msgpack.Encoder().encode
-_NO_STATUS = PodStatus()
 
 
 class EncodedPod(NamedTuple):
     """One pod. Equal pods have equal encodings."""
 
     own: bytes
-    labels: bytes
-    template: bytes
-    """The pod without what is in the other parts."""
+    workload: bytes
+    """Its Namespace, labels and owners."""
+    spec: bytes
+    """Without the node."""
 
     @property
     def size(self) -> int:
         """The bytes of all parts."""
-        return len(self.own) + len(self.labels) + len(self.template)
+        return len(self.own) + len(self.workload) + len(self.spec)
 
 
 class _Own(msgspec.Struct, array_like=True, gc=False):
@@ -38,13 +39,23 @@ class _Own(msgspec.Struct, array_like=True, gc=False):
     uid: str | None
     annotations: Mapping[str, str] | None
     deletion_timestamp: str | None
+    creation_timestamp: str | None
     node: str | None
     status: PodStatus
 
 
+class _Workload(msgspec.Struct, array_like=True, gc=False):
+    """What the pods of a workload have in common."""
+
+    namespace: str | None
+    labels: Mapping[str, str] | None
+    owners: Sequence[OwnerReference] | None
+    finalizers: Sequence[str] | None
+
+
 _DECODE_OWN = msgspec.msgpack.Decoder(_Own).decode
-_DECODE_LABELS = msgspec.msgpack.Decoder(Mapping[str, str] | None).decode
-_DECODE_TEMPLATE = msgspec.msgpack.Decoder(Pod).decode
+_DECODE_WORKLOAD = msgspec.msgpack.Decoder(_Workload).decode
+_DECODE_SPEC = msgspec.msgpack.Decoder(PodSpec).decode
 
 
 def encode(pod: Pod) -> EncodedPod:
@@ -55,31 +66,29 @@ def encode(pod: Pod) -> EncodedPod:
         metadata.uid,
         metadata.annotations,
         metadata.deletionTimestamp,
+        metadata.creationTimestamp,
         spec.nodeName,
         pod.status,
     )
-    template = Pod(
-        metadata=ObjectMeta(
-            namespace=metadata.namespace,
-            finalizers=metadata.finalizers,
-            creationTimestamp=metadata.creationTimestamp,
-            ownerReferences=metadata.ownerReferences,
-        ),
-        spec=replace(spec, nodeName=None),
-        status=_NO_STATUS,
+    workload = _Workload(
+        metadata.namespace, metadata.labels, metadata.ownerReferences, metadata.finalizers
     )
-    return EncodedPod(_ENCODE(own), _ENCODE(metadata.labels), _ENCODE(template))
+    return EncodedPod(_ENCODE(own), _ENCODE(workload), _ENCODE(replace(spec, nodeName=None)))
 
 
 def decode(encoded: EncodedPod) -> Pod:
     """Return the pod of these parts."""
-    own, template = _DECODE_OWN(encoded.own), _DECODE_TEMPLATE(encoded.template)
-    metadata = replace(
-        template.metadata,
+    own, workload = _DECODE_OWN(encoded.own), _DECODE_WORKLOAD(encoded.workload)
+    metadata = ObjectMeta(
         name=own.name,
+        namespace=workload.namespace,
         uid=own.uid,
+        labels=workload.labels,
         annotations=own.annotations,
+        finalizers=workload.finalizers,
+        creationTimestamp=own.creation_timestamp,
         deletionTimestamp=own.deletion_timestamp,
-        labels=_DECODE_LABELS(encoded.labels),
+        ownerReferences=workload.owners,
     )
-    return Pod(metadata=metadata, spec=replace(template.spec, nodeName=own.node), status=own.status)
+    spec = replace(_DECODE_SPEC(encoded.spec), nodeName=own.node)
+    return Pod(metadata=metadata, spec=spec, status=own.status)

@@ -44,8 +44,8 @@ class SharedValues:
         )
 
     def of_encoded(self, encoded: EncodedPod) -> EncodedPod:
-        """Return an equal encoding, which shares the parts of its template with earlier ones."""
-        return EncodedPod(encoded.own, self._share(encoded.labels), self._share(encoded.template))
+        """Return an equal encoding, which shares all but its own part with earlier ones."""
+        return EncodedPod(encoded.own, self._share(encoded.workload), self._share(encoded.spec))
 
     def _share(self, value: H) -> H:
         # By type as well: tuples of different types may be equal.

@@ -78,10 +78,20 @@ def test_pods_of_a_template_share_their_labels_and_all_that_the_template_states(
         values.of_encoded(encoded_pods.encode(read_again(a_pod(name)))) for name in "ab"
     )
 
-    assert (first.labels, first.template) == (second.labels, second.template)
-    assert first.labels is second.labels
-    assert first.template is second.template
+    assert first.workload is second.workload
+    assert first.spec is second.spec
     assert len(first.own) < 150
+
+
+def test_pods_with_labels_of_their_own_share_an_equal_spec() -> None:
+    """As those of a StatefulSet, or of an Indexed Job."""
+    values = SharedValues()
+    first, second = (
+        values.of_encoded(encoded_pods.encode(read_again(a_pod(name, labels={"pod": name}))))
+        for name in "ab"
+    )
+
+    assert first.spec is second.spec
 
 
 @pytest.mark.parametrize("field", SHARED)
