@@ -91,7 +91,7 @@ def collections(nodes: int, pods: int, waiting: int) -> stub_api.Collections:
 def as_listed(pod: Document) -> Document:
     """Return a pod as an API server lists it: with owner, managed fields and whole status."""
     name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]
-    variables = {
+    variables: Document = {
         f'k:{{"name":"{one["name"]}"}}': {".": {}, "f:value": {}} for one in container["env"]
     }
     fields = {"f:spec": {"f:containers": {'k:{"name":"main"}': {"f:env": variables}}}}
