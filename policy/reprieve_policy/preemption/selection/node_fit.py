@@ -80,7 +80,7 @@ def _overlap(first: str, second: str) -> bool:
 
 def _tolerates_all(tolerations: Sequence[TaintToleration], node_info: NodeInfo) -> bool:
     taints = [*node_info.taints, UNSCHEDULABLE] if node_info.is_unschedulable else node_info.taints
-    return all(
+    return not taints or all(
         any(_tolerates(toleration, taint) for toleration in tolerations)
         for taint in taints
         if taint.effect in _KEEPS_OUT
