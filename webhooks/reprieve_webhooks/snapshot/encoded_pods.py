@@ -44,7 +44,7 @@ class _Own(msgspec.Struct, array_like=True, gc=False):
     status: PodStatus
 
 
-class _Workload(msgspec.Struct, array_like=True, gc=False):
+class _SharedMetadata(msgspec.Struct, array_like=True, gc=False):
     """What the pods of a workload have in common."""
 
     namespace: str | None
@@ -54,7 +54,7 @@ class _Workload(msgspec.Struct, array_like=True, gc=False):
 
 
 _DECODE_OWN = msgspec.msgpack.Decoder(_Own).decode
-_DECODE_WORKLOAD = msgspec.msgpack.Decoder(_Workload).decode
+_DECODE_METADATA = msgspec.msgpack.Decoder(_SharedMetadata).decode
 _DECODE_SPEC = msgspec.msgpack.Decoder(PodSpec).decode
 
 
@@ -70,15 +70,15 @@ def encode(pod: Pod) -> EncodedPod:
         spec.nodeName,
         pod.status,
     )
-    workload = _Workload(
+    workload = _SharedMetadata(
         metadata.namespace, metadata.labels, metadata.ownerReferences, metadata.finalizers
     )
-    return EncodedPod(_ENCODE(own), _ENCODE(workload), _ENCODE(replace(spec, nodeName=None)))
+    return EncodedPod(_ENCODE(own), _ENCODE(shared), _ENCODE(replace(spec, nodeName=None)))
 
 
 def decode(encoded: EncodedPod) -> Pod:
     """Return the pod of these parts."""
-    own, workload = _DECODE_OWN(encoded.own), _DECODE_WORKLOAD(encoded.workload)
+    own, workload = _DECODE_OWN(encoded.own), _DECODE_METADATA(encoded.workload)
     metadata = ObjectMeta(
         name=own.name,
         namespace=workload.namespace,
