@@ -70,7 +70,7 @@ def encode(pod: Pod) -> EncodedPod:
         spec.nodeName,
         pod.status,
     )
-    workload = _SharedMetadata(
+    shared = _SharedMetadata(
         metadata.namespace, metadata.labels, metadata.ownerReferences, metadata.finalizers
     )
     return EncodedPod(_ENCODE(own), _ENCODE(shared), _ENCODE(replace(spec, nodeName=None)))
