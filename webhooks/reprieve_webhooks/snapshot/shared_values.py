@@ -12,9 +12,12 @@ from reprieve_policy.preemption.selection.snapshot import ScheduledPod
 
 from .encoded_pods import EncodedPod
 
-_MAX_VALUES = 50_000
-"""Distinct values that are known at once; some 20 MB at most where each is long. Pods whose values
-are forgotten keep them, and only share them with no later pod."""
+_MAX_VALUES = 10_000
+"""Distinct values that are known at once; some 40 MB at most, where a user makes each as long as
+possible. Pods whose values are forgotten keep them, and only share them with no later pod."""
+_MAX_BYTES, _MAX_ITEMS = 4096, 16
+"""Of one value. Without these, the large pods that a user creates and deletes would stay in memory
+here."""
 
 H = TypeVar("H", bound=Hashable)
 V = TypeVar("V")
@@ -40,7 +43,6 @@ class SharedValues:
             labels=self._share_mapping(pod.labels),
             quota=self._share(pod.quota),
             gang=self._share(pod.gang),
-            anti_affinity=self._share(pod.anti_affinity),
         )
 
     def of_encoded(self, encoded: EncodedPod) -> EncodedPod:
@@ -48,10 +50,14 @@ class SharedValues:
         return EncodedPod(encoded.own, self._share(encoded.workload), self._share(encoded.spec))
 
     def _share(self, value: H) -> H:
+        if isinstance(value, (bytes, frozenset)) and len(value) > _max_length_of(value):
+            return value
         # By type as well: tuples of different types may be equal.
         return self._first((type(value), value), value)
 
     def _share_mapping(self, value: Mapping[str, V]) -> Mapping[str, V]:
+        if len(value) > _MAX_ITEMS:
+            return value
         return self._first(("mapping", tuple(value.items())), value)
 
     def _first(self, key: Hashable, value: V) -> V:
@@ -62,3 +68,7 @@ class SharedValues:
             self._values.clear()
         self._values[key] = value
         return value
+
+
+def _max_length_of(value: bytes | frozenset[object]) -> int:
+    return _MAX_BYTES if isinstance(value, bytes) else _MAX_ITEMS

@@ -127,6 +127,17 @@ def test_so_many_values_are_remembered_at_most() -> None:
     assert len(values._values) <= 10
 
 
+def test_of_a_large_pod_that_is_gone_nothing_is_remembered() -> None:
+    """Without this, who creates and deletes large pods would fill the memory."""
+    values = SharedValues()
+    large = a_pod("a", labels={f"label-{number}": "x" * 60 for number in range(100)})
+    pod = values.of_pod(scheduled(large))
+    values.of_encoded(encoded_pods.encode(large))
+
+    assert pod.labels not in values._values.values()
+    assert all(not isinstance(one, bytes) or len(one) < 5000 for one in values._values.values())
+
+
 def test_no_text_that_only_others_read_is_kept_of_a_pod() -> None:
     """Without this, each beat of a controller's annotation would classify the pod again."""
     loud = {"cni.example.org/status": "x" * 1000}
