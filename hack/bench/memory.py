@@ -1,8 +1,9 @@
-"""The memory of the webhooks, with and without the extender, by the size of the cluster.
+"""The memory of the webhooks and the processor time of one call, by the size of the cluster.
 
-The program is `reprieve-webhooks` itself; a stub API server makes the pods of a page as they are
-listed, so that this process does not hold them. Run it as `python -m bench.memory`; 150,000 pods
-take some minutes. Memory is that of the process once everything is listed and a call is answered.
+The program is `reprieve-webhooks` itself, with the guard alone and with the extender. A stub API
+server makes the pods of a page as they are listed, so that this process does not hold them. Run it
+as `python -m bench.memory`; 150,000 pods take some minutes. Each call names every node with three
+victims, as uids.
 """
 
 from __future__ import annotations
@@ -16,10 +17,23 @@ from pathlib import Path
 from typing import Any, cast, overload
 
 from . import contenders, extender, servers, stub_api
-from .figures import aligned
+from .figures import aligned, nearest_rank
 
-SIZES = ("100:1000", "500:5000", "1000:30000", "5000:50000", "5000:150000")
+SIZES = ("100:3000", "1000:30000", "5000:150000")
 _FLAGS = ("--extender=true", "--extender-schedulers=", "--extender-timeout-seconds=60")
+_COLUMNS = (
+    "nodes",
+    "pods",
+    "guard MiB",
+    "with extender MiB",
+    "at most, listing MiB",
+    "bytes a pod",
+    "CPU s until listed",
+    "call: CPU ms p50",
+    "p99",
+)
+_PROPOSED_PODS = 10
+"""Of each node, from which a call names the least important: a call needs no others."""
 Document = dict[str, Any]
 
 
@@ -43,25 +57,80 @@ class MadeList(Sequence[Document]):
         return self.make(range(self.size)[index])
 
 
-def collections(nodes: int, pods: int) -> stub_api.Collections:
-    """Return a cluster with so many pods, all on nodes, and one that waits."""
+@dataclass(frozen=True)
+class _Memory:
+    """What was measured of one program."""
+
+    listed_mib: float
+    peak_mib: float
+    cpu_seconds: float
+    calls_ms: Sequence[float] = ()
+
+
+def collections(nodes: int, pods: int, waiting: int) -> stub_api.Collections:
+    """Return a cluster with so many pods on nodes, and some that wait."""
     a_node = extender.collections(1, pods // nodes, 0)
     the_node = a_node["/api/v1/nodes"][0]
 
     def make_pod(number: int) -> Document:
-        if number == pods:
-            return extender.waiting_pod(0)
-        node, index = number % nodes, number // nodes
-        return extender.pod(f"n{node}-p{index}", index, f"n{node}")
+        if number >= pods:
+            return extender.waiting_pod(number - pods)
+        return as_listed(_running(number // nodes, number % nodes))
 
     def make_node(number: int) -> Document:
-        return the_node | {"metadata": {"name": f"n{number}"}}
+        labels = {"kubernetes.io/hostname": f"n{number}", "kubernetes.io/os": "linux"}
+        return the_node | {"metadata": {"name": f"n{number}", "labels": labels}}
 
     made = {
-        "/api/v1/pods": MadeList(pods + 1, make_pod),
+        "/api/v1/pods": MadeList(pods + waiting, make_pod),
         "/api/v1/nodes": MadeList(nodes, make_node),
     }
     return {**a_node, **cast("stub_api.Collections", made)}
+
+
+def as_listed(pod: Document) -> Document:
+    """Return a pod as an API server lists it: with owner, managed fields and whole status."""
+    name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]
+    variables: Document = {
+        f'k:{{"name":"{one["name"]}"}}': {".": {}, "f:value": {}} for one in container["env"]
+    }
+    fields = {"f:spec": {"f:containers": {'k:{"name":"main"}': {"f:env": variables}}}}
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": f"app-{name.rpartition('-p')[2]}-5d4f8c7b9",
+        "uid": f"{name.rpartition('-p')[2]:0>36}",
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    metadata = {
+        "generateName": f"{owner['name']}-",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "resourceVersion": "1",
+        "ownerReferences": [owner],
+        "annotations": {
+            "kubernetes.io/config.seen": pod["status"]["startTime"],
+            "cni.example.com/podIP": "10.0.0.1/32",
+        },
+        "managedFields": [
+            {"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsV1": fields}
+            for manager in ("kube-controller-manager", "kubelet")
+        ],
+    }
+    state = {
+        "name": "main",
+        "ready": True,
+        "started": True,
+        "image": container["image"],
+        "state": {"running": {"startedAt": pod["status"]["startTime"]}},
+    }
+    status = {"podIP": "10.0.0.1", "hostIP": "10.0.0.2", "containerStatuses": [state]}
+    volumes = [{"name": "token", "projected": {"sources": [{"serviceAccountToken": {}}]}}]
+    return {
+        "metadata": pod["metadata"] | metadata,
+        "spec": pod["spec"] | {"volumes": volumes, "serviceAccountName": "default"},
+        "status": pod["status"] | status,
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,27 +139,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--sizes", default=",".join(SIZES), help="NODES:PODS,… (default: %(default)s)"
     )
-    sizes = [size.split(":") for size in parser.parse_args(arguments).sizes.split(",")]
-    rows: list[tuple[str, ...]] = [
-        ("nodes", "pods", "guard MiB", "guard and extender MiB", "CPU s until listed")
-    ]
-    for nodes, pods in sizes:
-        rows.append(tuple(_measure(int(nodes), int(pods))))
+    parser.add_argument("--calls", type=int, default=30, help="(default: %(default)s)")
+    options = parser.parse_args(arguments)
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+    for nodes, pods in (size.split(":") for size in options.sizes.split(",")):
+        rows.append(tuple(_measure(int(nodes), int(pods), options.calls)))
         print(" ".join(rows[-1]), file=sys.stderr, flush=True)
     print(aligned(rows))
     return 0
 
 
-def _measure(nodes: int, pods: int) -> Iterator[str]:
+def _measure(nodes: int, pods: int, calls: int) -> Iterator[str]:
     yield from (f"{nodes:,}", f"{pods:,}")
-    cluster = collections(nodes, pods)
-    guard, _ = _memory(cluster, ())
-    both, cpu = _memory(cluster, _FLAGS)
-    yield from (f"{guard:.0f}", f"{both:.0f}", f"{cpu:.1f}")
+    cluster = collections(nodes, pods, calls + 1)
+    body = _call(nodes, pods // nodes)
+    guard = _run(cluster, (), body, 0)
+    both = _run(cluster, _FLAGS, body, calls)
+    each = (both.listed_mib - guard.listed_mib) * 2**20 / pods
+    yield from (f"{guard.listed_mib:.0f}", f"{both.listed_mib:.0f}", f"{both.peak_mib:.0f}")
+    yield from (f"{each:,.0f}", f"{both.cpu_seconds:.1f}")
+    in_order = sorted(both.calls_ms)
+    yield from (f"{nearest_rank(in_order, share):,.0f}" for share in (0.5, 0.99))
 
 
-def _memory(cluster: stub_api.Collections, flags: Sequence[str]) -> tuple[float, float]:
-    """Return the program's memory in MiB and its processor time, once it has listed everything."""
+def _run(cluster: stub_api.Collections, flags: Sequence[str], body: bytes, calls: int) -> _Memory:
+    """Measure the program once it has listed everything, and then some calls."""
     with tempfile.TemporaryDirectory(prefix="reprieve-bench-") as scratch:
         folder = Path(scratch)
         trust = contenders.write_certificates(folder)
@@ -99,19 +172,24 @@ def _memory(cluster: stub_api.Collections, flags: Sequence[str]) -> tuple[float,
             with servers.running(
                 command, None, folder / "log", trust, ready_seconds=extender.SYNC_SECONDS
             ) as server:
-                if flags:
-                    extender.wait_synced(server, trust, _call(cluster))
-                return server.rss_mib(), server.cpu_seconds()
+                if not flags:
+                    return _Memory(server.rss_mib(), server.peak_mib(), server.cpu_seconds())
+                extender.wait_synced(server, trust, body)
+                listed = server.rss_mib(), server.peak_mib(), server.cpu_seconds()
+                numbers = range(1, calls + 1)
+                cpu_ms = [extender.cpu_ms_of_call(server, trust, body, one) for one in numbers]
+                return _Memory(*listed, cpu_ms)
 
 
-def _call(cluster: stub_api.Collections) -> bytes:
-    """Return a scheduler's call about one node."""
-    a_node = {
-        "/api/v1/pods": [
-            pod for pod in cluster["/api/v1/pods"][:1000] if pod["spec"]["nodeName"] == "n0"
-        ]
-    }
-    return extender.call(a_node, len(a_node["/api/v1/pods"]), whole=False)
+def _running(index: int, node: int) -> Document:
+    return extender.pod(f"n{node}-p{index}", index, f"n{node}")
+
+
+def _call(nodes: int, pods: int) -> bytes:
+    """Return a scheduler's call about every node."""
+    few = min(pods, _PROPOSED_PODS)
+    named = [_running(index, node) for node in range(nodes) for index in range(few)]
+    return extender.call({"/api/v1/pods": named}, few, whole=False)
 
 
 if __name__ == "__main__":

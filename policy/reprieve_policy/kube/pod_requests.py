@@ -7,14 +7,34 @@ pod as a whole override those of its containers.
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from .limits import quota
 from .limits.quota import Amounts
 from .objects import Container, Resource, ResourceRequirements, Spec
 
 
-def of_pod(spec: Spec) -> dict[str, int]:
+@dataclass(slots=True)
+class _Last:
+    """The spec last asked about, and its amounts. Objects never change, so they stay valid."""
+
+    known: tuple[Spec, Amounts] | None = None
+
+
+_LAST = _Last()
+
+
+def of_pod(spec: Spec) -> Amounts:
     """Return the amounts that one pod requests, in nanos by resource."""
+    # A pod's requests, devices, cost and loss are read in a row. Without this, adding up its
+    # containers four times would take half of the time that a listed pod takes.
+    last = _LAST.known
+    if last is None or last[0] is not spec:
+        last = _LAST.known = spec, _add_up(spec)
+    return last[1]
+
+
+def _add_up(spec: Spec) -> dict[str, int]:
     total = Counter(_sum(spec.containers or ()))
     started: Counter[str] = Counter()
     highest: Counter[str] = Counter()

@@ -146,13 +146,15 @@ def test_the_components_memory_fits_the_measured_pods_and_all_concurrent_calls()
     (container,) = patch["spec"]["template"]["spec"]["containers"]
     page = " ".join((manifests.ROOT / "docs" / "scheduler.md").read_text(encoding="utf-8").split())
     (pods, calls) = (
-        int(found) for found in re.findall(r"(?:\| 50,000 \| \d+ MiB \||come to) (\d+) MiB", page)
+        int(found) for found in re.findall(r"(?:\| 150,000 \| \d+ MiB \||come to) (\d+) MiB", page)
     )
     assert (
         calls * MIB
         == (service._MAX_CONCURRENT_READS + service._MAX_CONCURRENT_CALLS)
         * SETTINGS.max_extender_bytes
     )
+    assert f"memory limit of {container['resources']['limits']['memory']}," in page
+    assert f"request of {container['resources']['requests']['memory']} " in page
     # A fifth stays free: for the copy of a completely received call, and for everything else.
     limit = quantity.parse(container["resources"]["limits"]["memory"], "memory")
     assert isinstance(limit, int)

@@ -39,7 +39,8 @@ the restart has failed too."""
 _POLICY_CHECK_SECONDS = 1.0
 """Between two checks whether a policy has changed; each call of a scheduler checks too."""
 _BATCH_SIZE = 100
-"""Pods that are classified again before other tasks of the event loop run: some 10 ms."""
+"""Pods that are classified again, or nodes that are made ready, before other tasks of the event
+loop run: some 10 ms."""
 
 
 class WatchedFacts(Protocol):
@@ -165,6 +166,10 @@ class ClusterInformers:
     async def _keep_up_to_date(self) -> None:
         for reflector in self._reflectors.values():
             await reflector.wait_synced(float("inf"))
+        has_changed_nodes = True
+        while has_changed_nodes:
+            has_changed_nodes = self._snapshot_cache.refresh(_BATCH_SIZE)
+            await asyncio.sleep(0)
         # The objects so far live long: a garbage collection of hundreds of thousands of them would
         # delay reviews.
         gc.collect()

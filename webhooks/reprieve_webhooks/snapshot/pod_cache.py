@@ -12,8 +12,6 @@ from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
-import msgspec
-
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs.pod_group import PodGroupInfo
@@ -28,21 +26,22 @@ from reprieve_policy.preemption.selection.snapshot import (
 )
 from reprieve_runtime.client.reflector import Key
 
-from . import pod_pruning
+from . import encoded_pods, pod_pruning
+from .encoded_pods import EncodedPod
 from .namespace_facts import NamespaceFacts
 from .pod_dependencies import Dependency, PodDependencies, dependencies_of
+from .shared_values import SharedValues
 from .snapshot_cache import SnapshotCache
 
 _ASSUMED_SECONDS = 5.0
 """For a nomination, a mark or a deletion to come back through the watch; normally milliseconds."""
-_DECODE = msgspec.msgpack.Decoder(Pod).decode
 
 
 @dataclass(frozen=True, slots=True)
 class _CachedPod:
     """A pod as it was observed last, and its classification."""
 
-    encoded: bytes
+    encoded: EncodedPod
     classified: ScheduledPod | Preemptor | None
     dependencies: tuple[Dependency, ...]
     """Its Job and its native group, also where nothing is known of them yet."""
@@ -76,6 +75,7 @@ class PodCache:
         """`facts_of` returns the current facts of a Namespace and of the cluster."""
         self._snapshot_cache, self._facts = snapshot_cache, NamespaceFacts(facts_of)
         self._dependencies = PodDependencies()
+        self._shared_values = SharedValues()
         self._clock, self._monotonic = clock, monotonic
         self._pods: dict[Key, _CachedPod] = {}
         self._to_reclassify: dict[Key, None] = {}
@@ -97,7 +97,7 @@ class PodCache:
         cached = self._pods.get(key)
         # Many changes of a pod, such as restarts of its containers, concern no field that is read.
         if cached is None or cached.encoded != encoded:
-            self._classify_and_store(key, pod, encoded)
+            self._classify_and_store(key, pod, self._shared_values.of_encoded(encoded))
 
     def remove(self, key: Key) -> None:
         """Remove a pod."""
@@ -167,7 +167,7 @@ class PodCache:
         """Classify again at most `max_entries` of the pods that a change concerns."""
         for key in list(islice(self._to_reclassify, max_entries)):
             encoded = self._pods[key].encoded
-            self._classify_and_store(key, _DECODE(encoded), encoded)
+            self._classify_and_store(key, encoded_pods.decode(encoded), encoded)
 
     def _set_assumed(
         self, key: Key, cached: _CachedPod, classified: ScheduledPod | Preemptor
@@ -180,7 +180,7 @@ class PodCache:
         observed = cached.classified if before is None else before.observed
         self._assumed[key] = _AssumedPod(self._monotonic() + _ASSUMED_SECONDS, observed)
 
-    def _classify_and_store(self, key: Key, pod: Pod, encoded: bytes) -> None:
+    def _classify_and_store(self, key: Key, pod: Pod, encoded: EncodedPod) -> None:
         before = self._pods.get(key)
         if before is not None:
             self._unlink(key, before)
@@ -217,9 +217,10 @@ class PodCache:
         native = self._dependencies.group(dependencies)
         if pod.occupies_node:
             job_walltime = self._dependencies.job_walltime(dependencies)
-            return snapshot_builder.scheduled_pod_of(
+            scheduled = snapshot_builder.scheduled_pod_of(
                 pod, facts, native=native, job_walltime=job_walltime, now=self._clock()
             )
+            return self._shared_values.of_pod(scheduled)
         return snapshot_builder.preemptor_of(pod, facts, native=native) if pod.is_pending else None
 
     def _ignore_expired_mark(

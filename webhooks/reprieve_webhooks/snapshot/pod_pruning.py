@@ -7,11 +7,15 @@ Without the limit, they would fill the memory of the webhooks.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import msgspec
-
 from reprieve_policy import keys
 from reprieve_policy.kube import pod_requests
-from reprieve_policy.kube.objects import ResourceRequirements, annotations_of, labels_of
+from reprieve_policy.kube.conditions import DISRUPTION_TARGET
+from reprieve_policy.kube.objects import (
+    OwnerReference,
+    ResourceRequirements,
+    annotations_of,
+    labels_of,
+)
 from reprieve_policy.kube.pods import (
     HostPort,
     Pod,
@@ -24,6 +28,9 @@ from reprieve_policy.kube.pods import (
 from reprieve_policy.kube.values import quantity
 from reprieve_policy.preemption import cost
 from reprieve_policy.preemption.selection import node_fit
+
+from . import encoded_pods
+from .encoded_pods import EncodedPod
 
 MAX_ENCODED_BYTES = 16 * 1024
 """Bytes of a pod as it is kept; a usual one has less than one thousand. A pod that is larger is
@@ -45,17 +52,17 @@ _MARK_KEYS = frozenset({keys.EVICTION, keys.KOORDINATOR_SOFT_EVICTION})
 _MATCHES_NO_NODE = SchedulingNodeAffinity(
     requiredDuringSchedulingIgnoredDuringExecution=SchedulingNodeSelector(nodeSelectorTerms=[])
 )
-_ENCODE = msgspec.msgpack.Encoder().encode
+_READ_CONDITIONS = frozenset({"PodScheduled", DISRUPTION_TARGET})
 
 
-def prune(pod: Pod) -> tuple[Pod, bytes]:
+def prune(pod: Pod) -> tuple[Pod, EncodedPod]:
     """Return the pod as it is kept, and its encoding."""
     kept = _drop_unread_fields(pod)
-    encoded = _ENCODE(kept)
-    if len(encoded) <= MAX_ENCODED_BYTES:
+    encoded = encoded_pods.encode(kept)
+    if encoded.size <= MAX_ENCODED_BYTES:
         return kept, encoded
     kept = _prune_large(kept)
-    return kept, _ENCODE(kept)
+    return kept, encoded_pods.encode(kept)
 
 
 def _drop_unread_fields(pod: Pod) -> Pod:
@@ -63,15 +70,29 @@ def _drop_unread_fields(pod: Pod) -> Pod:
     kept = {
         key: text
         for key, text in annotations_of(pod.metadata).items()
-        if len(text) <= _MAX_VALUE_LENGTH
+        if key in _POLICY_KEYS and len(text) <= _MAX_VALUE_LENGTH
     }
+    metadata = replace(
+        pod.metadata,
+        annotations=kept or None,
+        finalizers=None,
+        creationTimestamp=None,
+        ownerReferences=_controllers(pod.metadata.ownerReferences),
+    )
     spec = replace(
         pod.spec,
         volumes=None,
         containers=_prune_containers(pod.spec.containers),
         initContainers=_prune_containers(pod.spec.initContainers),
     )
-    return replace(pod, metadata=replace(pod.metadata, annotations=kept), spec=spec)
+    read = [one for one in pod.status.conditions or () if one.type in _READ_CONDITIONS]
+    return replace(
+        pod, metadata=metadata, spec=spec, status=replace(pod.status, conditions=read or None)
+    )
+
+
+def _controllers(owners: Sequence[OwnerReference] | None) -> Sequence[OwnerReference] | None:
+    return [owner for owner in owners or () if owner.controller][:1] or None
 
 
 def _prune_large(pod: Pod) -> Pod:
@@ -85,10 +106,6 @@ def _prune_large(pod: Pod) -> Pod:
         pod.metadata,
         labels=_prune_metadata(labels_of(pod.metadata)),
         annotations=_prune_metadata(annotations_of(pod.metadata)),
-        ownerReferences=[owner for owner in pod.metadata.ownerReferences or () if owner.controller][
-            :1
-        ],
-        finalizers=None,
     )
     return replace(pod, metadata=metadata, spec=_fits_no_node(_merge_containers(pod.spec)))
 

@@ -93,6 +93,14 @@ class SnapshotCache:
         """Remove a budget."""
         self._budgets.remove(*key)
 
+    def refresh(self, max_nodes: int) -> bool:
+        """Make ready at most so many changed nodes; return whether some are left.
+
+        After the lists, for the first call of a scheduler: it would take 0.4 s longer. Later, a
+        call makes ready the few nodes that have changed since the last one.
+        """
+        return self._nodes.refresh(max_nodes)
+
     def has_seen(self, node: str, uids: Iterable[str]) -> bool:
         """True where each of these pods is on that node, in a gang with one that is, or has left.
 

@@ -6,10 +6,11 @@ snapshot.
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Generic, TypeVar
 
 from reprieve_policy.kube.limits.quota import QuotaKey
-from reprieve_policy.preemption.selection import snapshot_builder
+from reprieve_policy.preemption.selection import alike_pods, snapshot_builder
 from reprieve_policy.preemption.selection.quota.tally import QuotaTally
 from reprieve_policy.preemption.selection.snapshot import (
     DisruptionBudget,
@@ -56,14 +57,21 @@ class _BuiltValues(Generic[K, V]):
 
     def current(self) -> dict[K, V]:
         """Return a copy of all values, brought up to date where something changed."""
-        for key in self.changed:
+        self.refresh(len(self.changed))
+        return self._values.copy()
+
+    def refresh(self, max_values: int) -> list[V]:
+        """Bring at most so many values up to date; return them."""
+        built: list[V] = []
+        for key in list(islice(self.changed, max_values)):
             value = self._build(key)
             if value is None:
                 self._values.pop(key, None)
             else:
                 self._values[key] = value
-        self.changed.clear()
-        return self._values.copy()
+                built.append(value)
+            self.changed.discard(key)
+        return built
 
 
 class NodeParts:
@@ -111,6 +119,12 @@ class NodeParts:
     def pods_on(self, node: str) -> Mapping[str, ScheduledPod]:
         """Return the pods on the node, by uid."""
         return self._pods.get(node)
+
+    def refresh(self, max_nodes: int) -> bool:
+        """Make ready at most so many changed nodes; return whether some are left."""
+        for node_info in self._infos.refresh(max_nodes):
+            alike_pods.on(node_info)
+        return bool(self._infos.changed)
 
     def current(self) -> dict[str, NodeInfo]:
         """Return all nodes by name."""

@@ -13,13 +13,15 @@ priority goes. A gang that is evicted as a unit counts with the loss of all its 
 run; a gang that is disrupted one by one never loses more pods than it can spare. No set has a
 needless unit, because the set without it comes first.
 
-With up to ten units on a node the search is exact. With more it is greedy: as many as possible are
-reprieved, the greatest loss first, the greatest loss for its size first, and in the order of
-`victimOrder: priority`; the best of the three sets is taken.
+With up to ten units on a node the search is exact; of alike pods that no budget covers
+(`alike_pods`), only the first `maxVictims` count, because no other is ever in the first set. With
+more it is greedy: as many as possible are reprieved, the greatest loss first, the greatest loss for
+its size first, and in the order of `victimOrder: priority`; the best of the three sets is taken.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter, itemgetter, sub
 from typing import NamedTuple
@@ -41,31 +43,53 @@ _loss_and_weight = itemgetter(0, 1)
 _loss_of = attrgetter("loss")
 
 
+@dataclass(slots=True)
+class BestSoFar:
+    """What is known of the other nodes, for a caller that wants no more than the best victims."""
+
+    loss: int | None = None
+    """The least loss of victims that violate no budget; `None`: there are none yet."""
+
+
 def select(
-    possible: Sequence[ScheduledPod],
+    possible: Sequence[Sequence[ScheduledPod]],
     spare: Mapping[GangKey, int],
     demand: CombinedDemand,
     capacity: RemainingCapacity,
     eligibility: Eligibility,
-    most_loss: int | None,
+    best: BestSoFar | None,
 ) -> Selection | DryRunStatus | None:
     """Return the victims; `None` if none are needed, with all pods counted in `capacity`.
 
-    No possible victim is counted there yet. `spare`: how many pods each gang can lose. `most_loss`:
-    another node has victims that lose so little and violate no budget.
+    No possible victim is counted there yet; they come in groups (`alike_pods`). `spare`: how many
+    pods each gang can lose. `best`: worse victims, or too many of them, are of no use.
     """
     if not capacity.fits:
         return DryRunStatus.TOO_SMALL if possible else DryRunStatus.NO_VICTIMS
-    for pod in possible:
-        capacity.add_pod(pod)
-    if capacity.fits:
-        return None
-    units = victim_units.units_of(possible, eligibility)
+    for pods in possible:
+        capacity.add_alike(pods)
+    return None if capacity.fits else _choose(possible, spare, demand, capacity, eligibility, best)
+
+
+def _choose(
+    possible: Sequence[Sequence[ScheduledPod]],
+    spare: Mapping[GangKey, int],
+    demand: CombinedDemand,
+    capacity: RemainingCapacity,
+    eligibility: Eligibility,
+    best: BestSoFar | None,
+) -> Selection | DryRunStatus | None:
+    """Return the victims, which are needed: all pods are counted in `capacity`."""
     missing = capacity.missing()
+    if best is not None and _are_clearly_worse(possible, missing, capacity, eligibility, best):
+        return DryRunStatus.LOSES_MORE
+    units = victim_units.units_of(_first_of_each(possible, eligibility), eligibility)
     released = capacity.released_by([unit.on_node for unit in units], missing)
     least = _least_number(released, missing)
+    most_loss = None if best is None else best.loss
     if most_loss is not None and _lose_more(units, released, missing, least, most_loss):
         return DryRunStatus.LOSES_MORE
+    every = [pod for pods in possible for pod in pods]
     found: Selection | None = None
     is_within_limit = least <= eligibility.snapshot.settings.max_victims
     if is_within_limit and _are_of_one_size(released, spare, eligibility):
@@ -74,15 +98,51 @@ def select(
         found = _Search(units, released, missing, eligibility, spare).run(most_loss)
     elif is_within_limit:
         without = capacity.copy()
-        without.remove_pods(*possible)
-        found = _select_greedily(possible, spare, demand, without, eligibility)
+        without.remove_pods(*every)
+        found = _select_greedily(every, spare, demand, without, eligibility)
     if found is not None:
         return found
-    if most_loss is not None:
-        return DryRunStatus.LOSES_MORE
+    if best is not None and (best.loss is not None or not spare):
+        return DryRunStatus.TOO_MANY_VICTIMS if best.loss is None else DryRunStatus.LOSES_MORE
     # Any set is beyond `maxVictims`, and the decision is rejected, whatever the victims lose.
-    capacity.remove_pods(*possible)
-    return priority_order.select(possible, spare, demand, capacity, eligibility)
+    capacity.remove_pods(*every)
+    return priority_order.select(every, spare, demand, capacity, eligibility)
+
+
+def _are_clearly_worse(
+    possible: Sequence[Sequence[ScheduledPod]],
+    missing: MissingCapacity,
+    capacity: RemainingCapacity,
+    eligibility: Eligibility,
+    best: BestSoFar,
+) -> bool:
+    """True if the fewest victims, each at the least loss of any, lose more: for most nodes."""
+    if best.loss is None:
+        return False
+    now, least_loss = eligibility.snapshot.now, None
+    for pods in possible:
+        if pods[0].gang is not None:
+            # One victim may be several pods.
+            return False
+        lost = victim_units.loss_of(pods[0], now)
+        if least_loss is None or lost < least_loss:
+            least_loss = lost
+    if not least_loss:
+        return False
+    if least_loss > best.loss:
+        return True
+    released = capacity.released_by([pods[:1] for pods in possible], missing)
+    return least_loss * _least_number(released, missing) > best.loss
+
+
+def _first_of_each(
+    possible: Sequence[Sequence[ScheduledPod]], eligibility: Eligibility
+) -> list[ScheduledPod]:
+    """Return the pods that may be in the first set: of alike pods, as many as may be victims."""
+    budgets, most = eligibility.snapshot.budgets, eligibility.snapshot.settings.max_victims
+    return [
+        pod for pods in possible for pod in (pods if pods[0].namespace in budgets else pods[:most])
+    ]
 
 
 def _are_of_one_size(

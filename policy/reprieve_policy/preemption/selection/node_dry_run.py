@@ -16,6 +16,7 @@ from reprieve_policy.config.settings import LOSS
 
 from . import node_fit, select_victims, victim_units
 from .eligibility import Eligibility
+from .least_loss import BestSoFar
 from .node_fit import CombinedDemand
 from .node_status import WAITING_IS_ENOUGH, DryRunStatus
 from .snapshot import PodDemand, ScheduledPod, Snapshot
@@ -39,8 +40,7 @@ class NodeDryRun:
         preemptor that takes the best candidate, whatever it costs.
         """
         self._demand, self._eligibility = demand, eligibility
-        self._is_only_best_wanted = is_only_best_wanted
-        self._most_loss: int | None = None
+        self._best = BestSoFar() if is_only_best_wanted else None
         self._load = CombinedDemand().plus(demand)
         self._results: dict[str, Selection | DryRunStatus] = {}
 
@@ -61,13 +61,14 @@ class NodeDryRun:
 
     def add_candidate(self, result: Selection | DryRunStatus) -> None:
         """Note the result as one that a worse node cannot replace."""
+        best = self._best
         if (
-            self._is_only_best_wanted
+            best is not None
             and isinstance(result, Selection)
             and result.violations == 0
-            and (self._most_loss is None or result.loss < self._most_loss)
+            and (best.loss is None or result.loss < best.loss)
         ):
-            self._most_loss = result.loss
+            best.loss = result.loss
 
     def satisfies_constraints(self, node: str) -> bool:
         """True if such a pod may run on the node at all."""
@@ -90,9 +91,7 @@ class NodeDryRun:
             return DryRunStatus.UNKNOWN_NODE
         if not node_fit.satisfies_constraints(self._demand.constraints, node_info):
             return DryRunStatus.UNSUITABLE
-        return select_victims.select(
-            node_info, self._load, self._eligibility, most_loss=self._most_loss
-        )
+        return select_victims.select(node_info, self._load, self._eligibility, best=self._best)
 
 
 def is_feasible(result: Selection | DryRunStatus) -> bool:

@@ -80,7 +80,7 @@ def _overlap(first: str, second: str) -> bool:
 
 def _tolerates_all(tolerations: Sequence[TaintToleration], node_info: NodeInfo) -> bool:
     taints = [*node_info.taints, UNSCHEDULABLE] if node_info.is_unschedulable else node_info.taints
-    return all(
+    return not taints or all(
         any(_tolerates(toleration, taint) for toleration in tolerations)
         for taint in taints
         if taint.effect in _KEEPS_OUT
@@ -157,7 +157,7 @@ class RemainingCapacity:
         ]
         self._pods = node_info.allocatable.get("pods", 0) // NANOS - len(demands.uids)
         self._wanted = demands.ports
-        self._collisions = _collisions_within(demands.ports)
+        self._collisions = _collisions_within(demands.ports) if demands.ports else 0
         for demand in node_info.nominated_pods:
             # As in kube-scheduler: an equally or more important pod nominated to this node keeps
             # its room.
@@ -185,6 +185,15 @@ class RemainingCapacity:
         self._pods -= 1
         if self._wanted:
             self._collisions += self._count_collisions(pod)
+
+    def add_alike(self, pods: Sequence[ScheduledPod]) -> None:
+        """Count pods that stay, of which all request the same."""
+        amounts, left, number = pods[0].amounts, self._left, len(pods)
+        for index, name in self._resources:
+            left[index] -= number * amounts.get(name, 0)
+        self._pods -= number
+        if self._wanted:
+            self._collisions += number * self._count_collisions(pods[0])
 
     def remove_pods(self, *pods: ScheduledPod) -> None:
         """Stop counting these pods."""

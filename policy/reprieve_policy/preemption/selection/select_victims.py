@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from reprieve_policy.config.settings import PRIORITY
 
-from . import least_loss, node_fit, pdb_usage, priority_order, victim_units
+from . import alike_pods, least_loss, node_fit, pdb_usage, priority_order, victim_units
 from .eligibility import Eligibility
+from .least_loss import BestSoFar
 from .node_fit import CombinedDemand, RemainingCapacity
 from .node_status import DryRunStatus
 from .reasons import RefusalReason
@@ -51,35 +52,45 @@ def select(
     eligibility: Eligibility,
     selected: AlreadySelected = NOTHING_SELECTED,
     *,
-    most_loss: int | None = None,
+    best: BestSoFar | None = None,
 ) -> Selection | DryRunStatus:
     """Return the victims that make room for the demand on the node.
 
-    `most_loss`: victims that lose more are of no use, another node has better ones.
+    `best`: victims that are worse, or more than a decision allows, are of no use.
     """
     capacity = RemainingCapacity(node_info, demand, eligibility.preemptor.demand.priority)
-    possible: list[ScheduledPod] = []
+    possible: list[Sequence[ScheduledPod]] = []
     leaving: list[tuple[ReleaseCertainty, ScheduledPod]] = []
-    for pod in node_info.pods:
+    for pods in _groups_on(node_info, eligibility):
+        pod = pods[0]
         if pod.gang is not None and pod.gang in selected.gangs:
             continue
         reason = eligibility.reason(pod)
         if reason is None:
-            possible.append(pod)
+            possible.append(pods)
         elif reason is RefusalReason.NO_PRIORITY_CLASS:
             return DryRunStatus.NO_PRIORITY_CLASS
         elif (certainty := eligibility.release_certainty(pod)) is ReleaseCertainty.NOT_SOON:
-            capacity.add_pod(pod)
+            capacity.add_alike(pods)
         else:
             leaving.append((certainty, pod))
-    spare = _spare_members(possible, eligibility, selected)
+    spare = _spare_members([pods[0] for pods in possible], eligibility, selected)
     if eligibility.snapshot.settings.victim_order == PRIORITY:
-        found = priority_order.select(possible, spare, demand, capacity, eligibility)
+        every = [pod for pods in possible for pod in pods]
+        found = priority_order.select(every, spare, demand, capacity, eligibility)
     else:
-        found = least_loss.select(possible, spare, demand, capacity, eligibility, most_loss)
+        found = least_loss.select(possible, spare, demand, capacity, eligibility, best)
     if found is not None:
         return found
     return _status_after_releases(leaving, capacity, _statuses(node_info, eligibility))
+
+
+def _groups_on(node_info: NodeInfo, eligibility: Eligibility) -> Sequence[Sequence[ScheduledPod]]:
+    """Return the node's pods in groups, all of which may be victims, or none."""
+    if eligibility.preemptor.takes_back_nodes:
+        # It also takes pods of its own priority, which even a default toleration may protect.
+        return [(pod,) for pod in node_info.pods]
+    return alike_pods.on(node_info).groups
 
 
 def select_proposed(
@@ -131,7 +142,7 @@ def is_proposal_outdated(
 def depends_on_other_pods(node_info: NodeInfo, eligibility: Eligibility) -> bool:
     """True if whether the preemptor fits depends on the other pods there."""
     preemptor = eligibility.preemptor
-    terms = (one for pod in node_info.pods for one in pod.anti_affinity)
+    terms = alike_pods.on(node_info).anti_affinity
     # Only anti-affinity that matches the preemptor. Without this, any small pod with an
     # anti-affinity to no pod there would end victim selection on its node.
     return preemptor.depends_on_other_pods or any(
@@ -178,11 +189,14 @@ def _spare_members(
 
     Only gangs with more possible victims on the node than that.
     """
-    counts = Counter(
+    gangs = [
         pod.gang
         for pod in possible
         if pod.gang is not None and eligibility.evicted_gang(pod) is None
-    )
+    ]
+    if not gangs:
+        return {}
+    counts = Counter(gangs)
     spare = {
         key: max(0, eligibility.spare_members(key) - selected.lost_members.get(key, 0))
         for key in counts

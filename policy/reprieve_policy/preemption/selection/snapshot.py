@@ -230,6 +230,14 @@ class ScheduledPod:
         return loss.expected_loss(self.loss_inputs, self.progress, now)
 
 
+class AlikePods(NamedTuple):
+    """The pods of a node, by what decides whether they may be victims; see `alike_pods`."""
+
+    groups: Sequence[Sequence[ScheduledPod]]
+    anti_affinity: Sequence[AntiAffinity]
+    """The anti-affinities of all of them, each once."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInfo:
     """A node."""
@@ -243,6 +251,8 @@ class NodeInfo:
     pods: Sequence[ScheduledPod] = ()
     nominated_pods: Sequence[PodDemand] = ()
     """Pending pods that victims were selected for here."""
+    alike_pods: list[AlikePods] = field(default_factory=list, init=False, repr=False, compare=False)
+    """What `alike_pods.on` has made of the pods; a node whose pods change is another `NodeInfo`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
