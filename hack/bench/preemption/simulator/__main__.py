@@ -22,6 +22,7 @@ from bench.preemption.trace import LOAD
 from . import figures, published
 from .contenders import BY_KEY, CONTENDERS
 from .figures import Figures, figures_of
+from .scheduler import DecisionTimes
 from .simulation import Simulation
 
 
@@ -36,6 +37,7 @@ class SimulationTask:
     nodes: int
     restart_seconds: float | None
     """None: as in the trace."""
+    times: DecisionTimes
 
 
 def simulate(task: SimulationTask) -> Figures:
@@ -43,15 +45,18 @@ def simulate(task: SimulationTask) -> Figures:
     drawn = SOURCES[task.source].generate(task.seed, task.jobs, task.nodes)
     if task.restart_seconds is not None:
         drawn = replace(drawn, restart_seconds=task.restart_seconds)
-    return figures_of(Simulation(drawn, BY_KEY[task.contender]).run())
+    return figures_of(Simulation(drawn, BY_KEY[task.contender], task.times).run())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Simulate, print the table, and write the figures if asked to."""
     options = _parse(arguments)
+    times = DecisionTimes(
+        attempt_seconds=options.attempt_seconds, call_seconds=options.call_seconds
+    )
     tasks = [
         SimulationTask(
-            options.trace, key, seed, options.jobs, options.nodes, options.restart_seconds
+            options.trace, key, seed, options.jobs, options.nodes, options.restart_seconds, times
         )
         for key, seed in product(options.only, options.seeds)
     ]
@@ -73,6 +78,8 @@ def _report(found: Sequence[Figures], options: argparse.Namespace) -> None:
         "restart": "as in the trace"
         if options.restart_seconds is None
         else f"{options.restart_seconds:g} s",
+        "attempt": f"{options.attempt_seconds:g} s",
+        "call of the extender": f"{options.call_seconds:g} s",
     }
     print(figures.table(found, {contender.key: contender.title for contender in CONTENDERS}))
     print("\nstarts in seconds, of all pods whose tier may preempt; a second stands for a minute")
@@ -114,6 +121,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return found
 
 
+def _seconds(text: str) -> float:
+    """Read a time that is not negative; `argparse` reports the error."""
+    seconds = float(text)
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}: must be 0 or more")
+    return seconds
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "bench-simulate",
@@ -140,6 +155,21 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="in which a replacement restores its work (default: 0, as in the benchmark; published "
         f"traces: {published.RESTART_SECONDS:g})",
+    )
+    add(
+        "--attempt-seconds",
+        type=_seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="in which the scheduler tries one pod, and no other (default: none; kube-scheduler: "
+        "0.0025 with 200 nodes)",
+    )
+    add(
+        "--call-seconds",
+        type=_seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="in which it waits for the extender as well (default: none)",
     )
     add(
         "--workers",

@@ -83,6 +83,8 @@ class Contender:
     """Victims without notice go when the slowest of their set has saved, not before."""
     takes_back: bool = False
     """Take a notice back when the preemptor was placed elsewhere."""
+    asks_extender: bool = False
+    """An extender of the scheduler is asked for victims."""
     longest_back_off_seconds: float = 10.0
     """`podMaxBackoffSeconds` of kube-scheduler."""
     poll_seconds: float = POLL_SECONDS
@@ -96,6 +98,7 @@ POLICY_ONLY = Contender(
     title="classes and tolerations, no notice",
     rules=Rules.CLASSES,
     most_victims=3,
+    asks_extender=True,
 )
 LEAST_LOSS_ONLY = replace(
     POLICY_ONLY,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
@@ -25,12 +26,27 @@ class _Preemption(Enum):
     IMPOSSIBLE = "no node has victims"
 
 
+@dataclass(frozen=True, kw_only=True)
+class DecisionTimes:
+    """How long a scheduler is busy with one pod; it tries one at a time."""
+
+    attempt_seconds: float = 0.0
+    """Looking for room, and in vain for victims."""
+    call_seconds: float = 0.0
+    """Asking the extender."""
+
+    @property
+    def is_none(self) -> bool:
+        """True where decisions take no time."""
+        return not self.attempt_seconds and not self.call_seconds
+
+
 class Scheduler:
     """Tries all pending pods each time when something changed.
 
     As kube-scheduler, it tries those first that wait out no back-off, then the others in the order
     in which that ends: in whole seconds, and by priority within one (`lessBackoffCompletedWith-
-    Priority`). It needs no time for a decision; a run on a real cluster shows what that costs.
+    Priority`). By default it needs no time for a decision.
     """
 
     def __init__(
@@ -40,14 +56,19 @@ class Scheduler:
         clock: Clock,
         random: Random,
         selector: VictimSelector,
+        times: DecisionTimes,
     ) -> None:
         self._contender = contender
+        self._times = times
         self._nodes = nodes
         self._clock = clock
         self._random = random
         self._selector = selector
         self._pending: list[Pod] = []
         self._is_woken = False
+        self._queued: list[Pod] = []
+        """Pods that were not tried since something changed, where decisions take time."""
+        self._is_busy = False
 
     def connect(self, kubelets: Kubelets, victims: VictimHandler) -> None:
         """Set what the scheduler gives orders to."""
@@ -62,7 +83,7 @@ class Scheduler:
         """Try all pending pods, after everything else that happens now."""
         if not self._is_woken:
             self._is_woken = True
-            self._clock.after(0.0, self._schedule)
+            self._clock.after(0.0, self._schedule if self._times.is_none else self._requeue)
 
     def _enqueue(self, pod: Pod) -> None:
         self._pending.append(pod)
@@ -93,6 +114,40 @@ class Scheduler:
             if kind not in without_victims and self._preempt(pod) is _Preemption.IMPOSSIBLE:
                 without_victims.add(kind)
         self._pending = still
+
+    def _requeue(self) -> None:
+        self._is_woken = False
+        self._queued = [*self._pending]
+        if not self._is_busy:
+            self._try_next()
+
+    def _try_next(self) -> None:
+        """Try the pod whose turn it is, and the next one when that is done."""
+        self._queued = [pod for pod in self._queued if not self._victims.is_asleep(pod)]
+        self._is_busy = bool(self._queued)
+        if self._queued:
+            pod = min(self._queued, key=self._turn)
+            self._queued.remove(pod)
+            self._clock.after(self._try_one(pod), self._try_next)
+
+    def _try_one(self, pod: Pod) -> float:
+        """Try to place a pod; return the seconds that this takes."""
+        node = self._place(pod)
+        if node is not None:
+            self._pending.remove(pod)
+            self._bind(pod, node)
+            return self._times.attempt_seconds
+        self._back_off(pod)
+        is_terminating = pod.nominated_to is not None and any(
+            other.is_terminating for other in pod.nominated_to.pods
+        )
+        is_asked = (
+            self._preempt(pod) is not _Preemption.IMPOSSIBLE
+            and self._contender.asks_extender
+            # kube-scheduler does not ask while pods of the nominated node are terminating.
+            and not is_terminating
+        )
+        return self._times.attempt_seconds + (self._times.call_seconds if is_asked else 0.0)
 
     def _turn(self, pod: Pod) -> tuple[float, int, float]:
         """Return the key by which pending pods are tried, the first with the lowest."""

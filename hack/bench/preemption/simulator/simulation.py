@@ -13,7 +13,7 @@ from .contenders import Contender
 from .losses import Losses
 from .model import Clock, Node, Pod
 from .notice import Counts, VictimHandler
-from .scheduler import Scheduler
+from .scheduler import DecisionTimes, Scheduler
 from .workloads import JobController, Kubelets
 
 
@@ -30,7 +30,9 @@ class Result:
 class Simulation:
     """A cluster with one contender, and a trace."""
 
-    def __init__(self, trace: Trace, contender: Contender) -> None:
+    def __init__(
+        self, trace: Trace, contender: Contender, times: DecisionTimes | None = None
+    ) -> None:
         self.clock = Clock()
         self._trace = trace
         self._contender = contender
@@ -40,7 +42,9 @@ class Simulation:
             self.nodes = [Node(NODE_CPUS * trace.nodes)]
         losses = Losses(contender)
         selector = VictimSelector(contender, losses, random)
-        self._scheduler = Scheduler(contender, self.nodes, self.clock, random, selector)
+        self._scheduler = Scheduler(
+            contender, self.nodes, self.clock, random, selector, times or DecisionTimes()
+        )
         kubelets = Kubelets(self.clock, self._gone)
         self._victims = VictimHandler(contender, losses, self.clock, kubelets, self._scheduler.wake)
         self._scheduler.connect(kubelets, self._victims)

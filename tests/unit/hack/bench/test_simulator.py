@@ -17,6 +17,7 @@ from bench.preemption.run import End, PodRun
 from bench.preemption.simulator import choices, contenders, figures, losses, model, rules
 from bench.preemption.simulator.contenders import CONTENDERS, Contender, Rules
 from bench.preemption.simulator.figures import Figures
+from bench.preemption.simulator.scheduler import DecisionTimes
 from bench.preemption.simulator.simulation import Result, Simulation
 from bench.preemption.trace import Checkpoints, Job, Tier, Trace
 
@@ -152,6 +153,28 @@ def test_room_that_is_held_is_taken_by_no_pod_of_lower_or_equal_priority(rival: 
     assert first_rival.started_at is not None
     assert preemptor.ended_at is not None
     assert first_rival.started_at > preemptor.ended_at
+
+
+def test_a_scheduler_that_needs_time_tries_one_pod_after_the_other() -> None:
+    jobs = [a_job(name, BATCH, cpus=1) for name in ("first", "second", "third")]
+    times = DecisionTimes(attempt_seconds=1.0)
+    result = Simulation(Trace(1, 1, 200.0, jobs), REDESIGN, times).run()
+    starts = sorted(record.started_at or 0.0 for record in result.records)
+    assert [round(start - starts[0], 6) for start in starts] == [0.0, 1.0, 2.0]
+
+
+def test_only_a_scheduler_with_an_extender_waits_for_it() -> None:
+    jobs = [a_job("victim", BATCH), a_job("preemptor", URGENT, arrives_at=20.0, seconds=5.0)]
+    times = DecisionTimes(call_seconds=20.0)
+    trace_of_two = Trace(1, 1, 200.0, jobs)
+    stock, asking = (
+        records_of(Simulation(trace_of_two, contender, times).run(), "preemptor")[0]
+        for contender in (contenders.STOCK, contenders.LEAST_LOSS_ONLY)
+    )
+    assert stock.started_at is not None
+    assert stock.started_at < 25.0
+    assert asking.started_at is not None
+    assert asking.started_at > 40.0
 
 
 def test_a_preemptor_whose_delete_was_refused_sleeps_until_its_victim_goes() -> None:

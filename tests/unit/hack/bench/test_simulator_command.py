@@ -12,6 +12,7 @@ import pytest
 from bench.preemption import trace
 from bench.preemption.simulator import __main__ as command
 from bench.preemption.simulator import published
+from bench.preemption.simulator.scheduler import DecisionTimes
 from bench.preemption.sources import SOURCES, TraceSource
 
 
@@ -114,11 +115,21 @@ def test_the_command_prints_a_row_for_each_contender(
     assert document["conditions"]["nodes"] == 6
 
 
+def test_a_scheduler_that_needs_time_starts_pods_later() -> None:
+    at_once, slow = (
+        command.simulate(command.SimulationTask("synthetic", "redesign", 1, 60, 6, None, times))
+        for times in (DecisionTimes(), DecisionTimes(attempt_seconds=0.1, call_seconds=0.5))
+    )
+    assert slow.start_p90 > at_once.start_p90 + 0.5
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--only", "stok"], "--only: stok: must be some of stock"),
         (["--seeds", "1,x"], "--seeds: 1,x: must be whole numbers, like 1,2"),
+        (["--attempt-seconds", "-1"], "--attempt-seconds: -1: must be 0 or more"),
+        (["--call-seconds", "nan"], "--call-seconds: nan: must be 0 or more"),
     ],
 )
 def test_what_cannot_be_read_is_named(
