@@ -164,5 +164,9 @@ def test_without_the_permission_to_read_nodes_the_grace_period_is_kept_and_repor
     a_pod_on(cluster, namespace, f"{namespace}-never-was")
     cluster.mark(namespace, "victim")
     assert deleted(cluster, namespace)["metadata"]["deletionGracePeriodSeconds"] == 30
-    reasons = wait_for("Event", lambda: cluster.event_reasons("reprieve-system", "reprieve-policy"))
-    assert reasons.count("LostNodesUnreadable") == 1
+
+    def reports() -> int:
+        reasons = cluster.event_reasons("reprieve-system", "reprieve-policy")
+        return reasons.count("LostNodesUnreadable")
+
+    assert wait_for("Event", reports) == 1
