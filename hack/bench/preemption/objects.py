@@ -26,6 +26,7 @@ _SIGKILL_DELAY = "pod-delete.stage.kwok.x-k8s.io/delay"
 _SIGKILL_MARGIN_SECONDS = 1
 _SIGTERM_HINT = "sigterm:"
 _BACKOFF_LIMIT = 1000
+_LOWEST = min(tier.priority for tier in TIERS)
 
 POLICY = {
     "checkpointTimeout": "10s",
@@ -93,6 +94,9 @@ def _priority_class(tier: Tier) -> Document:
         "kind": "PriorityClass",
         "metadata": {"name": priority_class_name(tier), "annotations": tolerates},
         "value": tier.priority,
+        # There is nobody for these to preempt. Without this, a scheduler looks for victims on all
+        # nodes whenever it tries one of them.
+        "preemptionPolicy": "Never" if tier.priority == _LOWEST else "PreemptLowerPriority",
     }
 
 

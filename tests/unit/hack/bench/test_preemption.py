@@ -211,6 +211,16 @@ def test_a_tier_tolerates_as_its_priority_class_does() -> None:
     assert documents["bench-batch"]["metadata"]["annotations"] == {}
 
 
+def test_the_lowest_tiers_look_for_no_victims() -> None:
+    policies = {
+        each["metadata"]["name"]: each["preemptionPolicy"]
+        for each in objects.before_the_jobs()
+        if each["kind"] == "PriorityClass"
+    }
+    never = {name for name, policy in policies.items() if policy == "Never"}
+    assert never == {"bench-batch", "bench-guaranteed"}
+
+
 def test_the_policy_can_be_read_and_is_the_default_with_a_minute_as_a_second() -> None:
     found, default = settings.parse(objects.POLICY), settings.PolicySettings()
 
