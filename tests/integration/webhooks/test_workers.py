@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 from reprieve_testing.servers.reviews import a_pod, a_review
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 from reprieve_testing.servers.webhook_program import (
@@ -19,6 +21,8 @@ from reprieve_testing.servers.webhook_program import (
     running_webhooks,
     write_certificate,
 )
+
+pytestmark = pytest.mark.heavy  # several processes of the program in each test
 
 CONNECTIONS = 24
 """The system chooses a worker for each. That it chooses the same one for all happens once in eight
