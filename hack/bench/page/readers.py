@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from bench import contenders
+from bench.cel.table import KINDS
 from bench.figures import nearest_rank
 from bench.preemption.simulator.contenders import BY_KEY as SIMULATED
 from bench.victims.figures import REPRIEVE
@@ -88,10 +90,7 @@ def of_cel(document: Document) -> Measurement:
     """Return the measurement of `make bench-cel`."""
     columns: Columns = {
         "policies": lambda row: row["contender"],
-        "mutating policies": lambda row: f"{row['microseconds']['mutating policies']:.0f}",
-        "mutating webhooks": lambda row: f"{row['microseconds']['mutating webhooks']:.0f}",
-        "validating policies": lambda row: f"{row['microseconds']['validating policies']:.0f}",
-        "validating webhooks": lambda row: f"{row['microseconds']['validating webhooks']:.0f}",
+        **{kind: partial(_microseconds, kind) for kind in KINDS},
         "all": lambda row: f"{row['all_microseconds']:.0f}",
         "× by hand": lambda row: f"{row['ratio']:.2f}",
         "allocations": lambda row: f"{row['allocations']:,}",
@@ -111,6 +110,10 @@ def of_cel(document: Document) -> Measurement:
             )
         ],
     )
+
+
+def _microseconds(kind: str, row: Document) -> str:
+    return f"{row['microseconds'][kind]:.0f}"
 
 
 def of_check(document: Document) -> Measurement:

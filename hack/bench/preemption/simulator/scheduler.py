@@ -141,9 +141,10 @@ class Scheduler:
         is_terminating = pod.nominated_to is not None and any(
             other.is_terminating for other in pod.nominated_to.pods
         )
+        outcome = self._preempt(pod)
         is_asked = (
-            self._preempt(pod) is not _Preemption.IMPOSSIBLE
-            and self._contender.asks_extender
+            self._contender.asks_extender
+            and outcome is not _Preemption.IMPOSSIBLE
             # kube-scheduler does not ask while pods of the nominated node are terminating.
             and not is_terminating
         )
