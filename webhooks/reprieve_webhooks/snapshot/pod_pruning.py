@@ -11,9 +11,9 @@ from reprieve_policy import keys
 from reprieve_policy.kube import pod_requests
 from reprieve_policy.kube.conditions import DISRUPTION_TARGET
 from reprieve_policy.kube.objects import (
-    OwnerReference,
     ResourceRequirements,
     annotations_of,
+    controller_of,
     labels_of,
 )
 from reprieve_policy.kube.pods import (
@@ -72,12 +72,13 @@ def _drop_unread_fields(pod: Pod) -> Pod:
         for key, text in annotations_of(pod.metadata).items()
         if key in _POLICY_KEYS and len(text) <= _MAX_VALUE_LENGTH
     }
+    controller = controller_of(pod.metadata)
     metadata = replace(
         pod.metadata,
         annotations=kept or None,
         finalizers=None,
         creationTimestamp=None,
-        ownerReferences=_controllers(pod.metadata.ownerReferences),
+        ownerReferences=None if controller is None else [controller],
     )
     spec = replace(
         pod.spec,
@@ -89,10 +90,6 @@ def _drop_unread_fields(pod: Pod) -> Pod:
     return replace(
         pod, metadata=metadata, spec=spec, status=replace(pod.status, conditions=read or None)
     )
-
-
-def _controllers(owners: Sequence[OwnerReference] | None) -> Sequence[OwnerReference] | None:
-    return [owner for owner in owners or () if owner.controller][:1] or None
 
 
 def _prune_large(pod: Pod) -> Pod:
