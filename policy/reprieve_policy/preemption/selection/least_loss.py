@@ -119,16 +119,8 @@ def _are_clearly_worse(
     """True if the fewest victims, each at the least loss of any, lose more: for most nodes."""
     if best.loss is None:
         return False
-    now, least_loss = eligibility.snapshot.now, None
-    for pods in possible:
-        if pods[0].gang is not None:
-            # One victim may be several pods.
-            return False
-        lost = victim_units.loss_of(pods[0], now)
-        if least_loss is None or lost < least_loss:
-            least_loss = lost
-    if not least_loss:
-        return False
+    now = eligibility.snapshot.now
+    least_loss = min([victim_units.loss_of(pods[0], now) for pods in possible])
     if least_loss > best.loss:
         return True
     released = capacity.released_by([pods[:1] for pods in possible], missing)

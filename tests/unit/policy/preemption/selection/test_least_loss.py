@@ -289,6 +289,19 @@ def test_a_node_needs_no_search_if_its_pods_lose_more_even_in_parts() -> None:
     assert found.node_statuses == {"b": DryRunStatus.LOSES_MORE}
 
 
+def test_of_a_gang_that_goes_together_each_pod_counts() -> None:
+    """One pod of the gang loses 60, which is less than the other node's; both lose 120."""
+    members = [losing("m1", 60, gang=OLD), losing("m2", 60, gang=OLD)]
+    node_infos = (
+        a_node_info("a", losing("a", 100, cpu=2), cpu=2),
+        a_node_info("b", *members, cpu=2),
+    )
+    built = a_snapshot(*node_infos).with_gang("old", DisruptionMode.ALL).build()
+    found = selection.decide(TWO, built, built.nodes, is_only_best_wanted=True)
+
+    assert found.node_statuses == {"b": DryRunStatus.LOSES_MORE}
+
+
 def test_the_best_is_found_beside_a_worth_that_rejects_it() -> None:
     """The node that loses the least may have victims that cost too much."""
     dear = losing("dear", 100)
