@@ -183,6 +183,7 @@ class Program:
             metrics,
             timeout_seconds=seconds,
             schedulers=settings.extender_schedulers,
+            searches_all_nodes=settings.extender_all_nodes,
             refusal_recorder=RefusalRecorder(api, timeout_seconds=settings.lookup_timeout_seconds),
         )
         return routes(extender, bodies)

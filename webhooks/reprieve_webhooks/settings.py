@@ -94,6 +94,11 @@ class Settings:
         help="`schedulerName` of the pods that the extender chooses victims for, separated by "
         "commas; empty for any",
     )
+    extender_all_nodes: bool = setting(
+        True,
+        help="choose victims on nodes too that the scheduler has not offered, for pods whose fit "
+        "is known without it; false: on offered nodes only",
+    )
     max_extender_bytes: int = setting(
         48 * 1024 * 1024,
         help="size limit of a call of a scheduler: 5,000 nodes with three whole pods of 3 KB each, "

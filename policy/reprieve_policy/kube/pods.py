@@ -24,6 +24,7 @@ from .objects import (
     ObjectMeta,
     PodView,
     Spec,
+    Volume,
     annotations_of,
     labels_of,
 )
@@ -151,6 +152,19 @@ class TopologySpreadConstraint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulingVolume(Volume):
+    """A volume of a pod; of each source that binds it to some nodes, only whether it is there."""
+
+    persistentVolumeClaim: Mapping[str, object] | None = None
+    ephemeral: Mapping[str, object] | None = None
+    csi: Mapping[str, object] | None = None
+    awsElasticBlockStore: Mapping[str, object] | None = None
+    gcePersistentDisk: Mapping[str, object] | None = None
+    iscsi: Mapping[str, object] | None = None
+    rbd: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodSpec(Spec):
     """A pod's spec with the fields that its placement depends on."""
 
@@ -162,6 +176,7 @@ class PodSpec(Spec):
     initContainers: Sequence[SchedulingContainer] | None = None
     topologySpreadConstraints: Sequence[TopologySpreadConstraint] | None = None
     resourceClaims: Sequence[Mapping[str, object]] | None = None
+    volumes: Sequence[SchedulingVolume] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

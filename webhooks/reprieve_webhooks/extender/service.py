@@ -2,8 +2,9 @@
 
 `reprieve_policy.preemption.selection` decides. kube-scheduler weighs the nodes of a result by
 criteria of its own, in which neither cost nor gangs count. So the result names one node, the best
-one, or none. What cannot be known in time is not guessed: any status but 200 leaves the scheduler
-to its own choice.
+one, or none. It may be a node that the scheduler has not offered, because that offers a sample.
+What cannot be known in time is not guessed: any status but 200 leaves the scheduler to its own
+choice.
 
 The decision runs in a thread, on a snapshot that no event changes, so that reviews are answered
 meanwhile.
@@ -26,7 +27,7 @@ from reprieve_policy.preemption.selection import (
     RefusalReason,
     RoomClaim,
 )
-from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, ScheduledPod
+from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, ScheduledPod, Snapshot
 from reprieve_webhooks.admission.review import Malformed
 from reprieve_webhooks.snapshot.cluster_view import ClusterView
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity, RecentVictimSets, VictimSet
@@ -130,14 +131,19 @@ class Extender:
         *,
         timeout_seconds: float,
         schedulers: Collection[str] = (),
+        searches_all_nodes: bool = True,
         refusal_recorder: RefusalRecorder | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`schedulers`: the `schedulerName`s of pods that calls are answered for; empty: any."""
+        """`schedulers`: the `schedulerName`s of pods that calls are answered for; empty: any.
+
+        `searches_all_nodes`: victims are also chosen on nodes that a scheduler has not offered.
+        """
         self._refusal_recorder = refusal_recorder
         self._cluster_view, self._victim_sets, self._metrics = cluster_view, victim_sets, metrics
         self._reported_free_nodes = ReportedFreeNodes(monotonic=monotonic)
         self._schedulers = schedulers
+        self._searches_all_nodes = searches_all_nodes
         self._timeout_seconds, self._monotonic = timeout_seconds, monotonic
         self._in_flight = 0
         self._body_reads: list[asyncio.Timeout] = []
@@ -221,24 +227,31 @@ class Extender:
                 return self._respond(CallOutcome.EXEMPT)
             # Placing the rest of a gang takes time, too.
             search_deadline = deadline.halfway() if preemptor.pending_members else deadline
+            snapshot = self._cluster_view.snapshot()
             decision = await asyncio.to_thread(
                 selection.decide,
                 preemptor,
-                self._cluster_view.snapshot(),
+                snapshot,
                 search_deadline.until_over(nodes),
                 args.candidates,
                 deadline.stops_work,
+                other_nodes=search_deadline.until_over(self._other_nodes(snapshot, args)),
                 reported_room=self._reported_free_nodes.filter(args.preemptor_uid, nodes),
                 is_only_best_wanted=True,
             )
             # No scheduler will act on the result: do not assume it, and do not remember it.
             if deadline.is_missed or is_disconnected():
                 return self._respond(CallOutcome.LATE)
-            if decision.best is None and decision.claim is None:
+            if decision.best is None and decision.claim is None and decision.reason is None:
                 await self._record_refusals(preemptor, nodes)
             return self._accept(
                 preemptor, decision, cut_short=deadline.cut_short or search_deadline.cut_short
             )
+
+    def _other_nodes(self, snapshot: Snapshot, args: PreemptionArgs) -> Iterator[str]:
+        """Yield the nodes that a scheduler has not offered."""
+        if self._searches_all_nodes and args.candidates:
+            yield from (node for node in snapshot.nodes if node not in args.candidates)
 
     async def _record_refusals(self, preemptor: Preemptor, nodes: Iterable[str]) -> None:
         """Record which pods are refused on a ground that their owners can renew.

@@ -24,6 +24,7 @@ from reprieve_policy.kube.pods import (
     SchedulingContainer,
     SchedulingNodeAffinity,
     SchedulingNodeSelector,
+    SchedulingVolume,
 )
 from reprieve_policy.kube.values import quantity
 from reprieve_policy.preemption import cost
@@ -52,6 +53,8 @@ _MARK_KEYS = frozenset({keys.EVICTION, keys.KOORDINATOR_SOFT_EVICTION})
 _MATCHES_NO_NODE = SchedulingNodeAffinity(
     requiredDuringSchedulingIgnoredDuringExecution=SchedulingNodeSelector(nodeSelectorTerms=[])
 )
+_ANY_LIMITING_VOLUME = (SchedulingVolume(persistentVolumeClaim={}),)
+"""Stands for all volumes of a pod if one of them limits its nodes."""
 _READ_CONDITIONS = frozenset({"PodScheduled", DISRUPTION_TARGET})
 
 
@@ -82,7 +85,7 @@ def _drop_unread_fields(pod: Pod) -> Pod:
     )
     spec = replace(
         pod.spec,
-        volumes=None,
+        volumes=_ANY_LIMITING_VOLUME if node_fit.volumes_limit_nodes(pod.spec) else None,
         containers=_prune_containers(pod.spec.containers),
         initContainers=_prune_containers(pod.spec.initContainers),
     )

@@ -75,10 +75,13 @@ def decide(
     proposed: Mapping[str, Collection[str]] | None = None,
     is_expired: Callable[[], bool] = lambda: False,
     *,
+    other_nodes: Iterable[str] = (),
     reported_room: Collection[str] = (),
     is_only_best_wanted: bool = False,
 ) -> PreemptionDecision:
     """Choose victims for the preemptor on the nodes, by name.
+
+    `other_nodes`: nodes that a scheduler has not offered, where victims may be better.
 
     `proposed` are the scheduler's own victims by node, as uids. `reported_room`: nodes that were
     recently reported to the scheduler as having room for the preemptor. Once `is_expired` returns
@@ -107,6 +110,12 @@ def decide(
     results = {node: _dry_run_node(node, dry_run, eligibility, proposed or {}) for node in nodes}
     proposed_again = _proposed_again(results, reported_room, eligibility, proposed or {})
     results |= proposed_again
+    others = (
+        _results_on_others(other_nodes, dry_run, eligibility)
+        if not proposed_again and _fits_wherever_there_is_room(dry_run, eligibility, results)
+        else {}
+    )
+    results |= others
     statuses = {
         node: one for node, one in results.items() if isinstance(one, DryRunStatus)
     } | _nodes_being_released(dry_run, eligibility, results)
@@ -116,7 +125,8 @@ def decide(
     enough = WAITING_IS_ENOUGH - {DryRunStatus.HAS_ROOM} if is_proposed_again else WAITING_IS_ENOUGH
     if not enough.isdisjoint(statuses.values()):
         return PreemptionDecision(
-            node_statuses=statuses, claim=_claim(statuses, eligibility, proposed or {})
+            node_statuses=statuses,
+            claim=_claim(statuses, eligibility, {*filter((proposed or {}).get, statuses), *others}),
         )
     selections = {node: one for node, one in results.items() if isinstance(one, Selection)}
     plans, rejected = _plans(selections, GangPlanner(dry_run, eligibility, is_expired), eligibility)
@@ -198,6 +208,48 @@ def _dry_run_node(
     return DryRunStatus.PROPOSAL_OUTDATED if is_outdated else result
 
 
+def _fits_wherever_there_is_room(
+    dry_run: NodeDryRun, eligibility: Eligibility, seen: Collection[str]
+) -> bool:
+    """True if no scheduler is needed to tell on which nodes the preemptor fits.
+
+    If there is room where it is nominated, and it still waits, its scheduler knows of a limit that
+    is not evaluated here. Without this, such a preemptor would take victims on one node after the
+    other, and run on none.
+    """
+    preemptor, nominated = eligibility.preemptor, eligibility.preemptor.nominated_node
+    return not (
+        preemptor.depends_on_other_pods
+        or preemptor.volumes_limit_nodes
+        or (
+            nominated is not None
+            and nominated not in seen
+            and dry_run.result_for(nominated) is DryRunStatus.HAS_ROOM
+        )
+    )
+
+
+def _results_on_others(
+    nodes: Iterable[str], dry_run: NodeDryRun, eligibility: Eligibility
+) -> dict[str, Selection | DryRunStatus]:
+    """Return the nodes that a scheduler has not offered, with victims or with room to come.
+
+    Not those with room: the scheduler, which looks for room on all nodes, has just placed a pod
+    there.
+    """
+    node_infos = eligibility.snapshot.nodes
+    found = {
+        node: _candidate_on(node, dry_run)
+        for node in nodes
+        if not select_victims.depends_on_other_pods(node_infos[node], eligibility)
+    }
+    return {
+        node: result
+        for node, result in found.items()
+        if isinstance(result, Selection) or result is DryRunStatus.ROOM_BEING_RELEASED
+    }
+
+
 def _candidate_on(node: str, dry_run: NodeDryRun) -> Selection | DryRunStatus:
     result = dry_run.result_for(node)
     dry_run.add_candidate(result)
@@ -249,9 +301,9 @@ def _proposed_again(
 def _claim(
     statuses: Mapping[str, DryRunStatus],
     eligibility: Eligibility,
-    proposed: Mapping[str, Collection[str]],
+    may_be_named: Collection[str],
 ) -> RoomClaim | None:
-    """Return the room to nominate the preemptor to, on a node that the scheduler has proposed.
+    """Return the room to nominate the preemptor to, on a node that may be named to the scheduler.
 
     `None` if it is nominated to such a node already.
     """
@@ -260,7 +312,7 @@ def _claim(
     ]
     if eligibility.preemptor.nominated_node in released:
         return None
-    return room_claim.find((node for node in released if proposed.get(node)), eligibility)
+    return room_claim.find((node for node in released if node in may_be_named), eligibility)
 
 
 def _nodes_being_released(

@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 
 from reprieve_policy.kube.label_selector import LabelSelector
 from reprieve_policy.kube.objects import NodeSelectorRequirement
-from reprieve_policy.kube.pods import PodAffinity, PodAffinityTerm, PodSpec, SchedulingContainer
+from reprieve_policy.kube.pods import (
+    PodAffinity,
+    PodAffinityTerm,
+    PodSpec,
+    SchedulingContainer,
+    SchedulingVolume,
+)
 from reprieve_policy.kube.values import go_int
 from reprieve_policy.kube.values.quantity import NANOS
 
@@ -304,6 +310,29 @@ def depends_on_other_pods(spec: PodSpec) -> bool:
         _required(affinity.podAffinity) or _required(affinity.podAntiAffinity)
     )
     return spreads or is_near or bool(spec.resourceClaims)
+
+
+def volumes_limit_nodes(spec: PodSpec) -> bool:
+    """True if the pod may not fit despite enough room: that depends on its volumes.
+
+    The pod of its ConfigMaps, Secrets, tokens and empty directories alone fits on any node.
+    """
+    return any(
+        source is not None for volume in spec.volumes or () for source in _sources_of_nodes(volume)
+    )
+
+
+def _sources_of_nodes(volume: SchedulingVolume) -> tuple[Mapping[str, object] | None, ...]:
+    """Return the sources that kube-scheduler's filters of volumes look at."""
+    return (
+        volume.persistentVolumeClaim,
+        volume.ephemeral,
+        volume.csi,
+        volume.awsElasticBlockStore,
+        volume.gcePersistentDisk,
+        volume.iscsi,
+        volume.rbd,
+    )
 
 
 def anti_affinity_of(spec: PodSpec, namespace: str) -> tuple[AntiAffinity, ...]:

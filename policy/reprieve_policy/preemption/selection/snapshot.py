@@ -144,6 +144,8 @@ class Preemptor:
     other quotas, may be victims."""
     depends_on_other_pods: bool = False
     """Its affinities and spread depend on other pods and cannot be evaluated here."""
+    volumes_limit_nodes: bool = False
+    """It has volumes that may be usable from some nodes only, which is not evaluated here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

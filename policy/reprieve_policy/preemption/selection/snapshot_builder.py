@@ -128,6 +128,7 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: PodGroupInfo | None = None) 
         scheduler=pod.spec.schedulerName,
         is_gated=bool(pod.spec.schedulingGates),
         depends_on_other_pods=node_fit.depends_on_other_pods(pod.spec),
+        volumes_limit_nodes=node_fit.volumes_limit_nodes(pod.spec),
     )
 
 

@@ -76,6 +76,7 @@ async def serving(
     timeout_seconds: float = 4.0,
     read_seconds: float = 4.0,
     schedulers: Sequence[str] = (),
+    searches_all_nodes: bool = True,
 ) -> AsyncIterator[Called]:
     cluster_view = cluster_view or FixedClusterView([a_scheduled_pod("a", "one")])
     registry, choices = CollectorRegistry(), RecentVictimSets()
@@ -85,6 +86,7 @@ async def serving(
         ExtenderMetrics(registry),
         timeout_seconds=timeout_seconds,
         schedulers=schedulers,
+        searches_all_nodes=searches_all_nodes,
     )
     bodies = RequestBodyReader("call", max_bytes=LIMIT, timeout_seconds=read_seconds)
     async with running_server(further_routes=routes(extender, bodies)) as server:
@@ -123,6 +125,22 @@ async def test_the_best_node_is_returned_with_its_victims_in_both_forms(whole: b
         assert await called.call({"one": "a", "two": "b"}, whole=whole) == {"two": victims("b")}
         assert called.counted(CallOutcome.CHOSEN) == 1
         assert called.value("reprieve_extender_candidates_sum") == 2
+
+
+@pytest.mark.parametrize(
+    ("searches_all_nodes", "want"), [(True, {"two": ["b"]}), (False, {"one": ["a"]})]
+)
+async def test_victims_on_a_node_that_was_not_offered_are_returned_unless_told_otherwise(
+    searches_all_nodes: bool,  # noqa: FBT001 - a parameter
+    want: Mapping[str, Sequence[str]],
+) -> None:
+    cluster_view = FixedClusterView(
+        [a_scheduled_pod("a", "one", priority=5), a_scheduled_pod("b", "two", priority=3)]
+    )
+    async with serving(cluster_view, searches_all_nodes=searches_all_nodes) as called:
+        found = await called.call({"one": "a"})
+        assert found == {node: victims(*uids) for node, uids in want.items()}
+        assert called.value("reprieve_extender_candidates_sum") == 1
 
 
 async def test_victims_other_than_the_schedulers_own_are_returned() -> None:

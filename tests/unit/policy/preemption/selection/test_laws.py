@@ -424,6 +424,24 @@ def test_the_best_candidate_is_the_same_if_only_that_is_wanted(
     assert only.best == best
 
 
+@given(preemptors(), snapshots(), st.data())
+def test_the_best_candidate_is_the_same_if_only_some_nodes_are_offered(
+    preemptor: Preemptor, snapshot: Snapshot, data: st.DataObject
+):
+    every = decided(preemptor, snapshot)
+    # A scheduler that has room for a pod places it, and asks for no victims.
+    assume(DryRunStatus.HAS_ROOM not in every.node_statuses.values())
+    offered = data.draw(st.sets(st.sampled_from(sorted(snapshot.nodes)), min_size=1))
+    proposed = {node: [pod.uid for pod in snapshot.nodes[node].pods] for node in offered}
+    others = [node for node in snapshot.nodes if node not in offered]
+
+    found = selection.decide(
+        preemptor, snapshot, sorted(offered), proposed, other_nodes=others, is_only_best_wanted=True
+    )
+
+    assert found.best == every.best
+
+
 ABOUT: dict[str, Callable[[PreemptionCandidate], bool]] = {
     "gangs that run on several nodes": lambda choice: bool(choice.gang_members_elsewhere),
     "victims for the rest of a gang": lambda choice: bool(choice.other_victims),

@@ -649,6 +649,25 @@ PREEMPTORS = {
     "a resource claim depends on other pods": Case(
         pod=a_pod({"resourceClaims": [{"name": "gpu"}]}), want={"depends_on_other_pods": True}
     ),
+    "volumes of the pod alone limit no nodes": Case(
+        pod=a_pod({"volumes": [{"name": "v", "emptyDir": {}}, {"name": "c", "configMap": {}}]}),
+        want={"volumes_limit_nodes": False},
+    ),
+    "a PersistentVolumeClaim limits the nodes": Case(
+        pod=a_pod(
+            {
+                "volumes": [
+                    {"name": "v", "emptyDir": {}},
+                    {"name": "c", "persistentVolumeClaim": {"claimName": "c"}},
+                ]
+            }
+        ),
+        want={"volumes_limit_nodes": True},
+    ),
+    "a generic ephemeral volume limits the nodes": Case(
+        pod=a_pod({"volumes": [{"name": "v", "ephemeral": {}}]}),
+        want={"volumes_limit_nodes": True},
+    ),
 }
 
 
