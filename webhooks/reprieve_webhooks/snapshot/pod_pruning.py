@@ -53,7 +53,7 @@ _MARK_KEYS = frozenset({keys.EVICTION, keys.KOORDINATOR_SOFT_EVICTION})
 _MATCHES_NO_NODE = SchedulingNodeAffinity(
     requiredDuringSchedulingIgnoredDuringExecution=SchedulingNodeSelector(nodeSelectorTerms=[])
 )
-_ANY_LIMITING_VOLUME = (SchedulingVolume(persistentVolumeClaim={}),)
+_ANY_LIMITING_VOLUME = [SchedulingVolume(persistentVolumeClaim={})]
 """Stands for all volumes of a pod if one of them limits its nodes."""
 _READ_CONDITIONS = frozenset({"PodScheduled", DISRUPTION_TARGET})
 

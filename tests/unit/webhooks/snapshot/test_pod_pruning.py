@@ -46,6 +46,14 @@ LARGE: dict[str, Mapping[str, Any]] = {
     "gates": {"spec": {"schedulingGates": [{"name": f"example.org/{index}"} for index in MANY]}},
     "claims": {"spec": {"resourceClaims": [{"name": f"claim-{index}"} for index in MANY]}},
     "volumes": {"spec": {"volumes": [{"name": f"volume-{index}"} for index in MANY]}},
+    "volumes that limit its nodes": {
+        "spec": {
+            "volumes": [
+                {"name": f"v-{index}", "persistentVolumeClaim": {"claimName": f"c-{index}"}}
+                for index in MANY
+            ]
+        }
+    },
     "variables": {
         "spec": {
             "containers": [
@@ -111,6 +119,14 @@ def test_the_memory_of_each_pod_is_bounded(large_fields: Mapping[str, Any]) -> N
     assert packed.size <= pod_pruning.MAX_ENCODED_BYTES
     assert len(snapshot_builder.scheduled_pod_of(trimmed, Facts(), now=NOW).amounts) <= 64
     assert encoded_pods.decode(packed) == trimmed
+
+
+@pytest.mark.parametrize("source", ["emptyDir", "persistentVolumeClaim"])
+def test_whether_volumes_limit_the_nodes_of_a_pod_is_kept(source: str) -> None:
+    pod = a_pod({"spec": {"volumes": [{"name": "v", source: {}}]}}, node="")
+    preemptor = snapshot_builder.preemptor_of(pod_pruning.prune(pod)[0], Facts())
+
+    assert preemptor.volumes_limit_nodes == (source == "persistentVolumeClaim")
 
 
 def test_the_memory_of_a_pod_is_bounded_where_every_field_is_large_and_read() -> None:
