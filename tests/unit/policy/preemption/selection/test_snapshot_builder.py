@@ -225,6 +225,19 @@ SCHEDULED_PODS = {
         facts=LIFTED,
         want={"priority": 7, "preemption_priority": 9000},
     ),
+    "since when it is refused": Case(
+        pod=a_pod(annotations={keys.REFUSED_SINCE: "2026-11-21T11:30:00Z u"}),
+        want={"refused_since": datetime(2026, 11, 21, 11, 30, tzinfo=UTC)},
+    ),
+    "since when it is refused, where all rules are off": Case(
+        pod=a_pod(annotations={keys.REFUSED_SINCE: "2026-11-21T11:30:00Z u"}),
+        facts=OFF,
+        want={"refused_since": datetime(2026, 11, 21, 11, 30, tzinfo=UTC)},
+    ),
+    "since when another pod was refused": Case(
+        pod=a_pod(annotations={keys.REFUSED_SINCE: "2026-11-21T11:30:00Z another"}),
+        want={"refused_since": None},
+    ),
     "a preemption priority that no rule has checked": Case(
         pod=a_pod(
             {"priorityClassName": "training"}, annotations=say(preemption_priority_class="urgent")
