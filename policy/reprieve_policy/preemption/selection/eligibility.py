@@ -29,6 +29,7 @@ class Eligibility:
         self._release_certainties: dict[GangKey, ReleaseCertainty] = {}
         self._evicted_gangs: dict[GangKey, GangInfo | None] = {}
         self._members: dict[GangKey, tuple[ScheduledPod, ...]] = {}
+        self._has_leaving_members: dict[GangKey, bool] = {}
 
     def reason(self, pod: ScheduledPod) -> RefusalReason | None:
         """Return why the pod may not be a victim, `None` if it may."""
@@ -67,9 +68,14 @@ class Eligibility:
     def is_renewable(self, pod: ScheduledPod) -> bool:
         """True if the pod's owner can renew the reason why it is no victim (`first_refusal`)."""
         reason, gang = self.reason(pod), self.evicted_gang(pod)
-        if reason is RefusalReason.MIN_AVAILABLE:
-            # Only as long as others of the gang leave: otherwise all of it is evicted.
-            return True
+        if reason is RefusalReason.MIN_AVAILABLE and pod.gang is not None:
+            # Others of the gang leave: otherwise all of it would go. Those that leave for this
+            # preemptor are of the same round, and the guard marks the pod in a moment.
+            own = self.preemptor.demand.uid
+            return any(
+                member.release is not None and member.release.preemptor_uid != own
+                for member in self._leaving_members(self.snapshot.gangs[pod.gang].members)
+            )
         if reason is RefusalReason.ALREADY_LEAVING and gang is not None:
             return not self.pod_eligibility.is_leaving(pod) and all(
                 self.pod_eligibility.release_certainty(member) is ReleaseCertainty.HELD_BY_BUDGET
@@ -79,6 +85,17 @@ class Eligibility:
             found = self.protecting_member(gang)
             reason = None if found is None else found[1]
         return reason is RefusalReason.NEAR_COMPLETION
+
+    def has_leaving_members(self, key: GangKey | None) -> bool:
+        """True for a gang of which a pod leaves, in whatever way."""
+        if key is None:
+            return False
+        if key not in self._has_leaving_members:
+            gang = self.snapshot.gangs.get(key)
+            self._has_leaving_members[key] = gang is not None and any(
+                member.is_leaving for member in gang.members
+            )
+        return self._has_leaving_members[key]
 
     def evicted_gang(self, pod: ScheduledPod) -> GangInfo | None:
         """Return the gang that is evicted with the pod, `None` for a pod that is evicted alone."""

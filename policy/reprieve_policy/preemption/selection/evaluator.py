@@ -153,8 +153,8 @@ def renewably_refused(
         pod
         for node in nodes
         for pod in (snapshot.nodes[node].pods if node in snapshot.nodes else ())
-        # Every such ground needs a walltime or a gang: most pods have neither.
-        if (pod.progress.walltime is not None or pod.gang is not None)
+        # Every such ground needs a walltime, or a gang that pods leave: most pods have neither.
+        if (pod.progress.walltime is not None or eligibility.has_leaving_members(pod.gang))
         and pod.refused_since is None
         and eligibility.is_renewable(pod)
     )

@@ -209,6 +209,23 @@ def test_pods_that_leave_one_after_another_keep_the_rest_of_their_gang_for_one_c
     assert not is_renewable
 
 
+def test_a_gang_that_leaves_for_this_preemptor_is_not_recorded():
+    """Each of its pods is marked in a moment: one more write would only be in the way."""
+    leaves = a_scheduled_pod("leaves", gang=TEAM, **NOTIFIED, preemptor_uid=ONE.demand.uid)
+    node_infos = (
+        a_node_info("a", a_scheduled_pod("next", gang=TEAM), cpu=1),
+        a_node_info("b", leaves, cpu=1),
+    )
+    snapshot = (
+        a_snapshot(*node_infos).with_gang("old", DisruptionMode.SINGLE, min_available=2).build()
+    )
+
+    refused = selection.refusal_for(ONE, snapshot.nodes["a"].pods[0], snapshot)
+
+    assert refused is not None
+    assert (refused.reason, refused.is_renewable) == (RefusalReason.MIN_AVAILABLE, False)
+
+
 def test_a_gang_that_leaves_as_a_whole_is_no_victim_again_though_it_was_refused_before():
     node_infos = (
         a_node_info("a", a_scheduled_pod("stays", gang=TEAM, refused_since=after(-CEILING)), cpu=1),
