@@ -228,11 +228,25 @@ def class_preemption_priority(priority: int, named: Resource | None, facts: Fact
     return priority if defence is None or defence.value is None else defence.value
 
 
+def highest_preemption_priority(priority: int, own_class: Resource | None, facts: Facts) -> int:
+    """Return the highest priority that may protect a pod or group from preemption."""
+    own = max(priority, class_preemption_priority(priority, own_class, facts))
+    return own + (
+        facts.settings.max_preemption_priority_lift if may_be_lifted(own_class, facts) else 0
+    )
+
+
+def may_be_lifted(own_class: Resource | None, facts: Facts) -> bool:
+    """True if an annotation may protect workloads of this PriorityClass better than it does."""
+    liftable = facts.settings.liftable_priority_classes
+    return liftable is None or (own_class is not None and own_class.metadata.name in liftable)
+
+
 def preemption_priority_of(view: PodView, priority: int, facts: Facts) -> int:
     """Return the priority that protects a pod of `priority` from preemption.
 
-    It is the value of the class that the pod's annotation names, else that of the class that its
-    PriorityClass names, else `priority`.
+    It is the value of the class that the pod's annotation names, at most the highest that is
+    allowed, else that of the class that its PriorityClass names, else `priority`.
     """
     own_class = priority_class_of(view, facts)
     annotated = view.annotations.get(PREEMPTION_PRIORITY_CLASS)
@@ -242,10 +256,14 @@ def preemption_priority_of(view: PodView, priority: int, facts: Facts) -> int:
 def preemption_priority_from(
     priority: int, annotated: str | None, own_class: Resource | None, facts: Facts
 ) -> int:
-    """Return the preemption priority of a pod or group by its annotation and its PriorityClass."""
+    """Return the preemption priority of a pod or group by its annotation and its PriorityClass.
+
+    Never more than is allowed. Without this, an annotation written where the rules are off, or
+    while no webhook was running, would protect its pod for the pod's whole life.
+    """
     named = facts.priority_classes.get(annotated) if annotated else None
     if named is not None and named.value is not None:
-        return named.value
+        return min(named.value, highest_preemption_priority(priority, own_class, facts))
     return class_preemption_priority(priority, own_class, facts)
 
 

@@ -5,9 +5,9 @@ cloud metadata is link-local, the node's own services are on loopback and on the
 """
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from yarl import URL
 
@@ -16,17 +16,19 @@ from reprieve_policy.checkpointing import agent
 from reprieve_policy.checkpointing.checkpoint_plan import GrpcHint, Hint, HttpHint, SignalHint
 from reprieve_policy.kube import processes
 
-_METADATA = frozenset(
+_METADATA = tuple(
     map(
-        ipaddress.ip_address,
+        ipaddress.ip_network,
         # Of clouds whose metadata service is not link-local: Alibaba, Azure's wire server, Oracle,
-        # AWS with IPv6, Google with IPv6.
+        # AWS with IPv6 (all that it serves to instances: metadata, credentials of pods, DNS, time),
+        # Google with IPv6, Scaleway with IPv6.
         (
-            "100.100.100.200",
-            "168.63.129.16",
-            "192.0.0.192",
-            "fd00:ec2::254",
-            "fd20:ce::254",
+            "100.100.100.200/32",
+            "168.63.129.16/32",
+            "192.0.0.192/32",
+            "fd00:ec2::/32",
+            "fd20:ce::254/128",
+            "fd00:42::42/128",
         ),
     )
 )
@@ -144,9 +146,9 @@ def _pod_address(pod: VictimPod, *, allow_loopback: bool) -> IPv4Address | IPv6A
     refusals = (
         (_is_of_node(address, pod), "the pod's address is its node's"),
         (not _is_unicast(address), "the pod's address is not a unicast address of its own"),
-        (address in _METADATA, "the pod's address is that of a cloud's metadata service"),
+        (_is_in(_METADATA, address), "the pod's address is that of a cloud's metadata service"),
         (
-            any(address in network for network in _TRANSLATED),
+            _is_in(_TRANSLATED, address),
             "the pod's address stands for an address of another network",
         ),
     )
@@ -158,8 +160,14 @@ def _is_unicast(address: IPv4Address | IPv6Address) -> bool:
         address.is_link_local
         or address.is_multicast
         or address.is_unspecified
-        or (address.is_reserved and not any(address in network for network in _TRANSLATED))
+        or (address.is_reserved and not _is_in(_TRANSLATED, address))
     )
+
+
+def _is_in(
+    networks: Iterable[IPv4Network | IPv6Network], address: IPv4Address | IPv6Address
+) -> bool:
+    return any(address in network for network in networks)
 
 
 def _is_of_node(address: IPv4Address | IPv6Address, pod: VictimPod) -> bool:

@@ -25,7 +25,8 @@ _log = logging.getLogger(__name__)
 _ABSENT_RETRY_SECONDS = 300.0
 """API servers before 1.33 do not serve ServiceCIDRs; an admin may grant the right later."""
 _NODES_SECONDS = 600.0
-"""Between two lists of nodes, while workloads are called: a list grows with the cluster."""
+"""Between two lists of nodes, while workloads are called: a list grows with the cluster. The first
+is read at the start. Without that, the first hint of each leader would go to any node."""
 _RETRY_SECONDS = 60.0
 _API_SERVER = "KUBERNETES_SERVICE_HOST"
 """The address of the Service `kubernetes`, which every pod is told."""
@@ -87,6 +88,7 @@ class ReservedAddresses:
         self._api_server = _parse(environment.get(_API_SERVER, ""))
         self._of_nodes: frozenset[Address] = frozenset()
         self._wanted = asyncio.Event()
+        self._wanted.set()
 
     async def run(self) -> None:
         """Follow both until cancelled."""

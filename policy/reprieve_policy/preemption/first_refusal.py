@@ -9,6 +9,8 @@ The grounds:
 - **The pod is nearly complete**, by its own `activeDeadlineSeconds` or its Job's: a pod's owner may
   change which Job that is.
 - **Its whole gang is nearly complete**: an owner may change which pods are in the gang.
+- **Its gang has no pod to spare while others of it leave**, or a budget holds those that leave: an
+  owner may have one small pod after another leave.
 - **The pod changes faster than it can be marked**: an owner may write to it all the time.
 
 Every other ground is the admin's (classes, PriorityClasses, quotas, nodes), can only be given up

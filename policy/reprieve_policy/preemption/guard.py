@@ -254,25 +254,37 @@ def mark_changes(
 
 
 def has_victims_elsewhere(
-    preemptor_uid: str, node: str, victims: Iterable[tuple[TargetPod, str]], now: datetime
+    preemptor_uid: str,
+    node: str,
+    victims: Iterable[tuple[TargetPod, str]],
+    ceiling_seconds: int,
+    now: datetime,
 ) -> bool:
     """Return whether the preemptor has victims left on another node than `node`.
 
     `victims`: each pod with its node. One that is being deleted counts until its grace period is
-    over, and a little longer. Without this, the preemptor would get a second set of victims while
-    the first one has its last seconds.
+    over, and a little longer, if that is within the ceiling. Without the former, the preemptor
+    would get a second set of victims while the first one has its last seconds. Without the latter,
+    an owner who deletes a victim with a grace period of years would hold the preemptor for as long.
     """
     return any(
         where != node
-        and (is_victim_of(preemptor_uid, victim) or _is_ending_for(preemptor_uid, victim, now))
+        and (
+            is_victim_of(preemptor_uid, victim)
+            or _is_ending_for(preemptor_uid, victim, ceiling_seconds, now)
+        )
         for victim, where in victims
     )
 
 
-def _is_ending_for(preemptor_uid: str, target: TargetPod, now: datetime) -> bool:
+def _is_ending_for(
+    preemptor_uid: str, target: TargetPod, ceiling_seconds: int, now: datetime
+) -> bool:
+    if target.deletion_ends_at is None:
+        return False
+    left = (target.deletion_ends_at - now).total_seconds()
     return (
-        target.deletion_ends_at is not None
-        and now < target.deletion_ends_at + timedelta(seconds=GRACE_AFTER_CEILING_SECONDS)
+        -GRACE_AFTER_CEILING_SECONDS < left <= ceiling_seconds
         and target.view.annotations.get(keys.PREEMPTOR) == preemptor_uid
     )
 

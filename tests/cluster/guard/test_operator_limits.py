@@ -306,6 +306,24 @@ def test_the_operators_token_deletes_no_pod_of_kube_system_and_no_other_object(
         assert "Forbidden: the operator" in refusal_of(delete)
 
 
+LABELLED = '{"metadata":{"labels":{"a":"b"}}}'
+SUBRESOURCES: dict[str, tuple[str, ...]] = {
+    "UPDATE statefulsets.apps/scale": ("scale", "statefulset", "set", "-n", TEAM, "--replicas=3"),
+    "UPDATE pods/resize": (
+        "patch", "pod", "pod", "-n", TEAM, "--subresource=resize", "-p", LABELLED),
+    "UPDATE pods/ephemeralcontainers": (
+        "debug", "pod", "-n", TEAM, "--image=evil", "--attach=false", "-q"),
+    "CONNECT pods/proxy": ("get", "--raw", f"/api/v1/namespaces/{TEAM}/pods/pod/proxy/"),
+    "CREATE serviceaccounts/token": ("create", "token", "default", "-n", TEAM),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("write", SUBRESOURCES)
+def test_the_operators_token_writes_to_no_other_subresource(thief: Account, write: str) -> None:
+    done = thief.kubectl.run(*SUBRESOURCES[write])
+    assert f"Forbidden: the operator does not do this: {write}" in done.output
+
+
 SHELLS = {"a shell": ["sh"], "another command": ["/bin/sh", "-c", "kill -USR1 1; id"]}
 
 

@@ -18,6 +18,10 @@ POD = {
     "spec": {"priority": 10, "schedulingGroup": {"podGroupName": "train"}},
     "status": {"phase": "Running"},
 }
+LIFTING = {
+    "metadata": {"name": "reprieve-policy", "namespace": "reprieve-system"},
+    "data": {"maxPreemptionPriorityLift": "5000"},
+}
 STATED = {keys.PREEMPTION_PRIORITY_CLASS: "urgent", keys.DISRUPTION_MODE: "gang"}
 
 
@@ -28,7 +32,7 @@ async def explained(folder: Path, capsys: pytest.CaptureFixture[str], **group: A
         GROUPS: {"train": {"metadata": {"name": "train", "namespace": "team"} | group}},
         CLASSES: {"urgent": urgent | {"metadata": {"name": "urgent"}}},
         "/api/v1/namespaces": {"team": {"kind": "Namespace", "metadata": {"name": "team"}}},
-        "/api/v1/namespaces/reprieve-system/configmaps": {},
+        "/api/v1/namespaces/reprieve-system/configmaps": {"reprieve-policy": LIFTING},
     }
     async with stub_api(folder, collections=collections) as (stub, api):
         stub.lists_released.set()

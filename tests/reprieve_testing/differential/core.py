@@ -20,12 +20,12 @@ from . import documents, rule
 from .documents import REPRIEVE, Json
 from .scenario import Scenario, ScenarioOutcome, ScenarioPod
 
+_SETTINGS = PolicySettings(victim_order=PRIORITY, max_preemption_priority_lift=2_000_000_000)
+
 
 def decide(scenario: Scenario, now: datetime, facts: Facts | None = None) -> ScenarioOutcome:
     """Return Reprieve's outcome, for a preemptor without room on any node."""
-    decision = _decision(
-        scenario, now, facts or Facts(settings=PolicySettings(victim_order=PRIORITY))
-    )
+    decision = _decision(scenario, now, facts or Facts(settings=_SETTINGS))
     return ScenarioOutcome() if decision is None else _outcome(scenario, decision)
 
 

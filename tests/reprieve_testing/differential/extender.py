@@ -36,7 +36,7 @@ _POLICY = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
     "metadata": {"name": "reprieve-policy", "namespace": OPERATOR_NAMESPACE},
-    "data": {"victimOrder": "priority"},
+    "data": {"victimOrder": "priority", "maxPreemptionPriorityLift": "2000000000"},
 }
 """Upstream's order: the scenarios compare it."""
 _ADDRESS = "127.0.0.1"

@@ -162,3 +162,36 @@ def test_a_preemption_priority_without_a_value_is_none() -> None:
         known.class_preemption_priority(100, DEFENDED, Facts(priority_classes={"high": valueless}))
         == 100
     )
+
+
+HIGHEST = {
+    "no more than the pod's own": (PolicySettings(), "low", 100),
+    "what its PriorityClass gives it": (PolicySettings(), "defended", 9000),
+    "as much more as an admin allows": (
+        PolicySettings(max_preemption_priority_lift=50),
+        "low",
+        150,
+    ),
+    "nothing more for another PriorityClass": (
+        PolicySettings(
+            max_preemption_priority_lift=50, liftable_priority_classes=frozenset({"batch"})
+        ),
+        "low",
+        100,
+    ),
+}
+
+
+@pytest.mark.parametrize(("settings", "of", "want"), HIGHEST.values(), ids=HIGHEST)
+def test_an_unreviewed_annotation_protects_no_more_than_is_allowed(
+    settings: PolicySettings, of: str, want: int
+) -> None:
+    classes = {
+        "high": HIGH,
+        "highest": a_priority_class("highest").worth(2_000_000_000).build(),
+        "low": a_priority_class("low").worth(100).build(),
+        "defended": a_priority_class("defended").worth(100).defended_as("high").build(),
+    }
+    pod = view_of(a_pod().in_priority_class(of).defended_as("highest"))
+    facts = Facts(settings=settings, priority_classes=classes)
+    assert known.preemption_priority_of(pod, 100, facts) == want

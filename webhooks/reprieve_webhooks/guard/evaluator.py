@@ -305,6 +305,7 @@ class Evaluator:
             candidate.uid,
             candidate.node,
             [(observed_target(victim), victim.node) for victim in others],
+            context.facts.settings.ceiling_seconds,
             self._now(),
         )
 

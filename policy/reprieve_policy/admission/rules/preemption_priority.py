@@ -3,10 +3,10 @@
 Checked: the PriorityClass in the annotation `reprieve.dev/preemption-priority-class`, on a pod, a
 template, a native Workload or a native PodGroup. It is not below the priority there (of a Workload:
 of each of its group templates), and not above the limit: the preemption priority of the own
-PriorityClass, plus the lift that an admin allows. A priority is that of the named PriorityClass,
-else of the global default, else 0. A PriorityClass that does not exist is refused on a pod or
-PodGroup, which needs it now, and warned of in what makes them. The annotation does not change after
-creation.
+PriorityClass, plus the lift that an admin allows. What got in unchecked protects up to that limit.
+A priority is that of the named PriorityClass, else of the global default, else 0. A PriorityClass
+that does not exist is refused on a pod or PodGroup, which needs it now, and warned of in what makes
+them. The annotation does not change after creation.
 
 Why: two workloads whose preemption priority is below their priority preempt each other for ever. A
 workload with a low priority and a high preemption priority takes no room from others and cannot be
@@ -95,26 +95,17 @@ def _check_claim(claim: PriorityClaim, facts: Facts) -> Iterator[Violation | str
 def _check_bounds(
     claim: PriorityClaim, priority: int, own_class: Resource | None, named: Resource, facts: Facts
 ) -> Iterator[Violation]:
-    value, own_preemption_priority = (
+    value, highest = (
         named.value or 0,
-        max(priority, known.class_preemption_priority(priority, own_class, facts)),
-    )
-    may_lift = _may_lift(own_class, facts)
-    highest = own_preemption_priority + (
-        facts.settings.max_preemption_priority_lift if may_lift else 0
+        known.highest_preemption_priority(priority, own_class, facts),
     )
     if value < priority:
         detail = f"its value {value} is below the priority {priority}: must be {priority} or higher"
         yield Violation(claim.path, ViolationKind.INVALID, claim.preemption_priority_class, detail)
     elif value > highest:
-        where = "here" if may_lift else "for its PriorityClass"
+        where = "here" if known.may_be_lifted(own_class, facts) else "for its PriorityClass"
         detail = f"its value {value} is above {highest}, the highest allowed {where}"
         yield Violation(claim.path, ViolationKind.FORBIDDEN, None, detail)
-
-
-def _may_lift(own_class: Resource | None, facts: Facts) -> bool:
-    liftable = facts.settings.liftable_priority_classes
-    return liftable is None or (own_class is not None and own_class.metadata.name in liftable)
 
 
 def _priority(spec: Spec | PodGroupTemplate, own_class: Resource | None) -> int | None:

@@ -6,6 +6,7 @@ A gang that is evicted as a unit is refused for whatever protects one of its pod
 from collections.abc import Iterable, Iterator, Sequence
 
 from reprieve_policy.gangs.disruption import DisruptionMode
+from reprieve_policy.preemption import first_refusal
 
 from . import reasons
 from .reasons import PodEligibility, Refusal, RefusalReason
@@ -28,6 +29,7 @@ class Eligibility:
         self._release_certainties: dict[GangKey, ReleaseCertainty] = {}
         self._evicted_gangs: dict[GangKey, GangInfo | None] = {}
         self._members: dict[GangKey, tuple[ScheduledPod, ...]] = {}
+        self._has_leaving_members: dict[GangKey, bool] = {}
 
     def reason(self, pod: ScheduledPod) -> RefusalReason | None:
         """Return why the pod may not be a victim, `None` if it may."""
@@ -50,24 +52,50 @@ class Eligibility:
         reason, gang = self.reason(pod), self.evicted_gang(pod)
         if reason is None:
             return None
+        is_renewable = self.is_renewable(pod)
         protected = None if gang is None else self.protecting_member(gang)
         if reason is not RefusalReason.GANG or protected is None:
-            return reasons.build_refusal(reason, self.preemptor, pod, self.snapshot)
+            refusal = reasons.build_refusal(reason, self.preemptor, pod, self.snapshot)
+            return refusal._replace(is_renewable=is_renewable)
         member, its = protected
         detail = reasons.build_refusal(its, self.preemptor, member, self.snapshot).detail
         return Refusal(
             reason,
             f"its gang is evicted as a unit, and {member.name} may not be a victim: {detail}",
-            is_renewable=its is RefusalReason.NEAR_COMPLETION,
+            is_renewable=is_renewable,
         )
 
     def is_renewable(self, pod: ScheduledPod) -> bool:
         """True if the pod's owner can renew the reason why it is no victim (`first_refusal`)."""
         reason, gang = self.reason(pod), self.evicted_gang(pod)
+        if reason is RefusalReason.MIN_AVAILABLE and pod.gang is not None:
+            # Others of the gang leave: otherwise all of it would go. Those that leave for this
+            # preemptor are of the same round, and the guard marks the pod in a moment.
+            own = self.preemptor.demand.uid
+            return any(
+                member.release is not None and member.release.preemptor_uid != own
+                for member in self._leaving_members(self.snapshot.gangs[pod.gang].members)
+            )
+        if reason is RefusalReason.ALREADY_LEAVING and gang is not None:
+            return not self.pod_eligibility.is_leaving(pod) and all(
+                self.pod_eligibility.release_certainty(member) is ReleaseCertainty.HELD_BY_BUDGET
+                for member in self._leaving_members(self.affected_members(gang))
+            )
         if reason is RefusalReason.GANG and gang is not None:
             found = self.protecting_member(gang)
             reason = None if found is None else found[1]
         return reason is RefusalReason.NEAR_COMPLETION
+
+    def has_leaving_members(self, key: GangKey | None) -> bool:
+        """True for a gang of which a pod leaves, in whatever way."""
+        if key is None:
+            return False
+        if key not in self._has_leaving_members:
+            gang = self.snapshot.gangs.get(key)
+            self._has_leaving_members[key] = gang is not None and any(
+                member.is_leaving for member in gang.members
+            )
+        return self._has_leaving_members[key]
 
     def evicted_gang(self, pod: ScheduledPod) -> GangInfo | None:
         """Return the gang that is evicted with the pod, `None` for a pod that is evicted alone."""
@@ -117,10 +145,32 @@ class Eligibility:
         """
         if gang.key not in self._members:
             # Once: a large gang is on many nodes.
-            self._members[gang.key] = tuple(
-                member for member in gang.members if not self._leaves_alone(member)
-            )
+            staying = [member for member in gang.members if not self._leaves_alone(member)]
+            if self._has_been_refused_for_too_long(gang):
+                staying = [member for member in staying if not self._counts_as_gone(member, gang)]
+            self._members[gang.key] = tuple(staying)
         return self._members[gang.key]
+
+    def _has_been_refused_for_too_long(self, gang: GangInfo) -> bool:
+        seconds, now = self.snapshot.settings.ceiling_seconds, self.snapshot.now
+        return any(
+            first_refusal.is_over(member.refused_since, seconds, now) for member in gang.members
+        )
+
+    def _counts_as_gone(self, member: ScheduledPod, gang: GangInfo) -> bool:
+        """True for a leaving pod that no longer protects the rest of its gang.
+
+        Without this, a user who has one small pod after another leave would keep the others: as
+        long as one leaves, its gang has no pod to spare. Of a gang that leaves as a whole, only a
+        pod that a budget holds counts as gone: with each other one, all leave.
+        """
+        if not self.pod_eligibility.is_leaving(member):
+            return False
+        certainty = self.pod_eligibility.release_certainty(member)
+        return (
+            gang.disruption_mode is not DisruptionMode.ALL
+            or certainty is ReleaseCertainty.HELD_BY_BUDGET
+        )
 
     def _leaves_alone(self, member: ScheduledPod) -> bool:
         release = member.release

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
+from heapq import nsmallest
 
 from . import room_claim, select_victims
 from .eligibility import Eligibility
@@ -154,7 +154,9 @@ def renewably_refused(
 ) -> tuple[ScheduledPod, ...]:
     """Return pods of these nodes that are refused on a ground that their owner can renew.
 
-    At most `limit`, and only those whose first refusal is not recorded (`first_refusal`).
+    At most `limit`, and only those whose first refusal is not recorded (`first_refusal`). The
+    oldest come first. Without this, a user who keeps creating such pods would keep an older one
+    from being recorded.
     """
     eligibility = Eligibility(preemptor, snapshot)
     if eligibility.pod_eligibility.preemptor_reason() is not None:
@@ -163,12 +165,12 @@ def renewably_refused(
         pod
         for node in nodes
         for pod in (snapshot.nodes[node].pods if node in snapshot.nodes else ())
-        # Every such ground needs a walltime: most pods have none.
-        if pod.progress.walltime is not None
+        # Every such ground needs a walltime, or a gang that pods leave: most pods have neither.
+        if (pod.progress.walltime is not None or eligibility.has_leaving_members(pod.gang))
         and pod.refused_since is None
         and eligibility.is_renewable(pod)
     )
-    return tuple(islice(found, limit))
+    return tuple(nsmallest(limit, found, key=lambda pod: pod.progress.started_at or snapshot.now))
 
 
 def worth_hours(preemptor: Preemptor, snapshot: Snapshot) -> float | None:

@@ -221,7 +221,6 @@ def build_refusal(
         reason,
         REASON_MESSAGES[reason] if message is None else message(preemptor, pod, snapshot),
         until,
-        is_renewable=reason is RefusalReason.NEAR_COMPLETION,
     )
 
 

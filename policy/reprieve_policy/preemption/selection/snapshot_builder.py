@@ -81,6 +81,8 @@ def scheduled_pod_of(
         toleration=_victim_toleration(pod, facts),
         loss_inputs=LossInputs(devices=cost.devices_of(pod.spec)[1]),
         progress=WorkProgress(started_at=timestamp.parse(pod.status.startTime)),
+        # Also where no rule holds: a gang there protects its pods, too.
+        refused_since=first_refusal.read(view.annotations, metadata.uid or ""),
         amounts=pod_requests.of_pod(pod.spec),
         ports=node_fit.host_ports_of(pod.spec),
         labels=view.labels,
@@ -281,7 +283,6 @@ def _with_policy(
             saved_at=timestamp.parse(view.annotations.get(keys.LAST_CHECKPOINT_AT)),
             walltime=bound,
         ),
-        refused_since=first_refusal.read(view.annotations, scheduled.uid),
         states_preferences=own_class != settings.default_class
         or plan.gives_notice
         or cost_inputs.stated != 0

@@ -120,6 +120,8 @@ REFUSED = {
     "cloud metadata of Azure": "168.63.129.16",
     "cloud metadata of Oracle": "192.0.0.192",
     "cloud metadata of AWS, IPv6": "fd00:ec2::254",
+    "the credentials of EKS's pods, IPv6": "fd00:ec2::23",
+    "cloud metadata of Scaleway, IPv6": "fd00:42::42",
     "cloud metadata of Google, IPv6": "fd20:ce::254",
     "cloud metadata, NAT64": "64:ff9b::a9fe:a9fe",
     "cloud metadata, local NAT64": "64:ff9b:1::a9fe:a9fe",

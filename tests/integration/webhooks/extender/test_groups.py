@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from reprieve_policy import keys
+from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption.selection.snapshot import Snapshot
@@ -26,6 +27,7 @@ ALL = {
 }
 INTERVAL_SECONDS = 0.1
 URGENT = Facts(
+    settings=PolicySettings(max_preemption_priority_lift=5000),
     operator_is_live=True,
     priority_classes={"urgent": a_priority_class().named("urgent").worth(5000).build()},
 )

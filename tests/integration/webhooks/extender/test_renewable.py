@@ -17,7 +17,7 @@ from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.preemption.cost import WorkProgress
-from reprieve_policy.preemption.selection.snapshot import ScheduledPod
+from reprieve_policy.preemption.selection.snapshot import GangKey, Release, ScheduledPod
 from reprieve_testing.objects.cluster_views import (
     NOW,
     FixedClusterView,
@@ -97,6 +97,21 @@ async def test_after_the_ceiling_the_pod_is_a_victim(tmp_path: Path) -> None:
         called.view.scheduled_pods = [replace(refused, refused_since=NOW)]
         assert await called.call(one="a") is CallOutcome.NOTHING
         assert called.recorded() == []
+
+
+async def test_a_gang_that_small_pods_leave_one_after_another_is_a_victim_after_the_ceiling(
+    tmp_path: Path,
+) -> None:
+    of_gang: dict[str, Any] = {"gang": GangKey("team-a", "train"), "gang_minimum": 2}
+    large = a_scheduled_pod("large", "one", namespace="team-a", **of_gang)
+    decoy = a_scheduled_pod("decoy", "two", cpu=0, **of_gang, release=Release(expected_at=NOW))
+    async with extender(tmp_path, large, decoy) as called:
+        assert await called.call(one=["large"]) is CallOutcome.NOTHING
+        await until(lambda: called.recorded() == ["pod-large"])
+        another = replace(decoy, uid="another")
+        called.view.scheduled_pods = [replace(large, refused_since=NOW - CEILING), another]
+        assert await called.call(one=["large"]) is CallOutcome.CHOSEN
+        assert [uids for _, _, uids in called.view.assumed] == [["large"]]
 
 
 @pytest.mark.parametrize("status", [404, 409, 422, 500])

@@ -92,7 +92,11 @@ async def test_a_pod_of_a_native_group_is_defended_with_the_preemption_priority_
     here: GuardFixture,
 ) -> None:
     urgent = a_priority_class().named("urgent").worth(5000).build()
-    here.facts.facts = replace(here.facts.facts, priority_classes={"urgent": urgent})
+    here.facts.facts = replace(
+        here.facts.facts,
+        priority_classes={"urgent": urgent},
+        settings=replace(here.facts.facts.settings, max_preemption_priority_lift=5000),
+    )
     annotations = {keys.PREEMPTION_PRIORITY_CLASS: "urgent"}
     here.stub.collections[GROUPS] = {"train": {"metadata": {"annotations": annotations}}}
     pod = a_victim()

@@ -769,6 +769,14 @@ BUSY = {
         [(a_victim(leaves=True, ends=-59), "there")],
         True,
     ),
+    "a victim whose grace period ends at the ceiling": (
+        [(a_victim(leaves=True, ends=1800), "there")],
+        True,
+    ),
+    "a victim that its owner deletes with a grace period of years": (
+        [(a_victim(leaves=True, ends=10**8), "there")],
+        False,
+    ),
     "a victim that its node does not end": ([(a_victim(leaves=True, ends=-60), "there")], False),
     "a terminating victim of another preemptor": (
         [(a_victim(leaves=True, ends=30, of="higher"), "there")],
@@ -787,4 +795,4 @@ BUSY = {
 def test_whether_the_first_victim_set_is_unfinished(
     victims: list[tuple[TargetPod, str]], *, want: bool
 ) -> None:
-    assert guard.has_victims_elsewhere("uid-of-high", "here", victims, NOW) is want
+    assert guard.has_victims_elsewhere("uid-of-high", "here", victims, 1800, NOW) is want

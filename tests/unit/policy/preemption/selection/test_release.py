@@ -174,6 +174,72 @@ def test_a_pod_that_a_budget_holds_past_the_ceiling_still_counts_in_its_gang(
     assert (refused is not None and refused.reason is RefusalReason.MIN_AVAILABLE) is is_needed
 
 
+LEAVES_FIRST: dict[str, tuple[Mapping[str, Any], DisruptionMode]] = {
+    "a pod that is marked, of a gang that can spare none": (MARKED, DisruptionMode.SINGLE),
+    "a notified pod of a gang that can spare none": (NOTIFIED, DisruptionMode.SINGLE),
+    "a pod that a budget holds, of a gang that can spare none": (HELD, DisruptionMode.SINGLE),
+    "a pod that a budget holds, of a gang that leaves as a whole": (HELD, DisruptionMode.ALL),
+}
+
+
+@pytest.mark.parametrize(("leaves", "mode"), LEAVES_FIRST.values(), ids=LEAVES_FIRST)
+def test_pods_that_leave_one_after_another_keep_the_rest_of_their_gang_for_one_ceiling(
+    leaves: Mapping[str, Any], mode: DisruptionMode
+):
+    """Without this, a user who marks one small pod after another would keep the large ones."""
+    decoy = a_scheduled_pod("decoy", gang=TEAM, **leaves)
+
+    def decide(seconds: int | None) -> tuple[selection.PreemptionDecision, bool]:
+        since = None if seconds is None else after(-seconds)
+        large = a_scheduled_pod("large", gang=TEAM, refused_since=since)
+        node_infos = (a_node_info("a", large, cpu=1), a_node_info("b", decoy, cpu=1))
+        snapshot = a_snapshot(*node_infos).with_gang("old", mode, min_available=2).build()
+        refusal = selection.refusal_for(ONE, snapshot.nodes["a"].pods[0], snapshot)
+        recorded = selection.renewably_refused(ONE, snapshot, ["a"], 9)
+        assert bool(recorded) == (seconds is None)
+        return selection.decide(ONE, snapshot, ["a"]), bool(refusal and refusal.is_renewable)
+
+    for seconds in (None, CEILING - 1):
+        found, is_renewable = decide(seconds)
+        assert found.best is None
+        assert is_renewable
+    found, is_renewable = decide(CEILING)
+    assert found.best is not None
+    assert [pod.uid for pod in found.best.all_pods] == ["large"]
+    assert not is_renewable
+
+
+def test_a_gang_that_leaves_for_this_preemptor_is_not_recorded():
+    """Each of its pods is marked in a moment: one more write would only be in the way."""
+    leaves = a_scheduled_pod("leaves", gang=TEAM, **NOTIFIED, preemptor_uid=ONE.demand.uid)
+    node_infos = (
+        a_node_info("a", a_scheduled_pod("next", gang=TEAM), cpu=1),
+        a_node_info("b", leaves, cpu=1),
+    )
+    snapshot = (
+        a_snapshot(*node_infos).with_gang("old", DisruptionMode.SINGLE, min_available=2).build()
+    )
+
+    refused = selection.refusal_for(ONE, snapshot.nodes["a"].pods[0], snapshot)
+
+    assert refused is not None
+    assert (refused.reason, refused.is_renewable) == (RefusalReason.MIN_AVAILABLE, False)
+
+
+def test_a_gang_that_leaves_as_a_whole_is_no_victim_again_though_it_was_refused_before():
+    node_infos = (
+        a_node_info("a", a_scheduled_pod("stays", gang=TEAM, refused_since=after(-CEILING)), cpu=1),
+        a_node_info("b", a_scheduled_pod("leaves", gang=TEAM, **NOTIFIED), cpu=1),
+    )
+    snapshot = a_snapshot(*node_infos).with_gang("old").build()
+
+    refused = selection.refusal_for(ONE, snapshot.nodes["a"].pods[0], snapshot)
+
+    assert refused is not None
+    assert (refused.reason, refused.is_renewable) == (RefusalReason.ALREADY_LEAVING, False)
+    assert selection.renewably_refused(ONE, snapshot, ["a"], 9) == ()
+
+
 def test_a_pod_that_a_budget_holds_belongs_to_no_preemption_and_delays_none():
     built = a_snapshot(
         a_node_info("a", a_scheduled_pod("held", **HELD), cpu=1),

@@ -125,6 +125,7 @@ WITH_TRAINING = Facts(
         "urgent": a_priority_class("urgent").worth(9000).build(),
     }
 )
+LIFTED = replace(WITH_TRAINING, settings=PolicySettings(max_preemption_priority_lift=9000))
 IN_GANG = {keys.POD_GROUP: "train"}
 IN_PHASE = an_eviction()
 HINTED, ENDING = (
@@ -221,8 +222,41 @@ SCHEDULED_PODS = {
         pod=a_pod(
             {"priorityClassName": "training"}, annotations=say(preemption_priority_class="urgent")
         ),
-        facts=WITH_TRAINING,
+        facts=LIFTED,
         want={"priority": 7, "preemption_priority": 9000},
+    ),
+    "since when it is refused": Case(
+        pod=a_pod(annotations={keys.REFUSED_SINCE: "2026-11-21T11:30:00Z u"}),
+        want={"refused_since": datetime(2026, 11, 21, 11, 30, tzinfo=UTC)},
+    ),
+    "since when it is refused, where all rules are off": Case(
+        pod=a_pod(annotations={keys.REFUSED_SINCE: "2026-11-21T11:30:00Z u"}),
+        facts=OFF,
+        want={"refused_since": datetime(2026, 11, 21, 11, 30, tzinfo=UTC)},
+    ),
+    "since when another pod was refused": Case(
+        pod=a_pod(annotations={keys.REFUSED_SINCE: "2026-11-21T11:30:00Z another"}),
+        want={"refused_since": None},
+    ),
+    "a preemption priority that no rule has checked": Case(
+        pod=a_pod(
+            {"priorityClassName": "training"}, annotations=say(preemption_priority_class="urgent")
+        ),
+        facts=WITH_TRAINING,
+        want={"priority": 7, "preemption_priority": 7},
+    ),
+    "a preemption priority that no rule has checked, where all rules are off": Case(
+        pod=a_pod(
+            {"priorityClassName": "training"}, annotations=say(preemption_priority_class="urgent")
+        ),
+        facts=replace(WITH_TRAINING, namespace=OFF.namespace),
+        want={"priority": 7, "preemption_priority": 7},
+    ),
+    "a preemption priority of a PodGroup that no rule has checked": Case(
+        pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}),
+        facts=WITH_TRAINING,
+        known={"native": PodGroupInfo(priority=7, preemption_priority_class="urgent")},
+        want={"priority": 7, "preemption_priority": 7},
     ),
     "a defence is never below the priority that the pod is scheduled with": Case(
         pod=a_pod({"priority": 9999}, annotations=say(preemption_priority_class="urgent")),
@@ -254,7 +288,7 @@ SCHEDULED_PODS = {
     ),
     "the preemption priority of its PodGroup protects it": Case(
         pod=a_pod({"schedulingGroup": {"podGroupName": "train"}}),
-        facts=WITH_TRAINING,
+        facts=LIFTED,
         known={"native": PodGroupInfo(priority=7, preemption_priority_class="urgent")},
         want={"priority": 7, "preemption_priority": 9000},
     ),
@@ -263,7 +297,7 @@ SCHEDULED_PODS = {
             {"schedulingGroup": {"podGroupName": "train"}},
             annotations=say(preemption_priority_class="urgent"),
         ),
-        facts=WITH_TRAINING,
+        facts=LIFTED,
         known={"native": PodGroupInfo(priority=7, preemption_priority_class="training")},
         want={"priority": 7, "preemption_priority": 9000},
     ),

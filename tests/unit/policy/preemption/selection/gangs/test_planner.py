@@ -404,6 +404,22 @@ def test_the_first_refusal_is_recorded_of_pods_whose_owner_can_renew_its_ground(
     assert any(is_renewable) == bool(want)
 
 
+def test_the_first_refusal_of_the_oldest_pods_is_recorded_first():
+    """Without this, a user who keeps creating such pods would keep an older one unrecorded."""
+    ages = {"new": 1, "newest": 0, "oldest": 50, "old": 40}
+    pods = [
+        a_scheduled_pod(
+            name, progress=replace(ends_in(60), started_at=NOW - timedelta(seconds=age))
+        )
+        for name, age in ages.items()
+    ]
+    built = a_snapshot(a_node_info("a", *pods, cpu=4)).build()
+
+    found = selection.renewably_refused(ONE, built, ["a"], 2)
+
+    assert [pod.name for pod in found] == ["oldest", "old"]
+
+
 def test_a_pod_of_an_unknown_gang_is_not_protected_by_its_own_completion():
     snapshot_fixture = a_snapshot(
         a_node_info(
