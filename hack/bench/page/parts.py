@@ -76,6 +76,7 @@ PARTS = (
         repeat=("make bench-cel", "make bench-cel ARGS=--parts   # each policy alone"),
         takes="a minute",
         module="bench.cel",
+        needs_cluster=False,
         read=readers.of_cel,
         anchor="make-bench-cel",
     ),
