@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reprieve_cli.checking.inputs import InputReader
+from reprieve_cli.manifests import json_lines
 from reprieve_cli.output.finding import Summary
 from reprieve_testing.check_command import pod
 
@@ -52,3 +53,17 @@ def test_a_file_of_a_folder_is_skipped_only_if_none_of_its_documents_is_an_objec
     found = list(InputReader("", (), summary).read([str(tmp_path)], recursive=False))
     assert (summary.files, summary.skipped) == (1, skipped)
     assert len(found) == (0 if skipped else 3)
+
+
+def test_the_lines_of_a_long_list_take_few_bytes_for_each_field() -> None:
+    item = {"name": "a", "labels": {"one": "b", "two": "c"}, "values": [1, 2, 3]}
+    text = json.dumps({"items": [item] * DOCUMENTS}, indent=1)
+    fields = DOCUMENTS * 8
+    tracemalloc.start()
+    try:
+        line = json_lines.line_of(text, ("items", DOCUMENTS - 1, "values", 2))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert text.splitlines()[line].strip() == "3"
+    assert most < 220 * fields
