@@ -3,7 +3,7 @@
 The program is `reprieve-webhooks` itself, with the guard alone and with the extender. A stub API
 server makes the pods of a page as they are listed, so that this process does not hold them. Run it
 as `python -m bench.memory`; 150,000 pods take some minutes. Each call names every node with three
-victims, as uids.
+victims: as uids, and as whole pods.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, overload
@@ -20,7 +20,12 @@ from . import contenders, extender, servers, stub_api
 from .figures import aligned, nearest_rank
 
 SIZES = ("100:3000", "1000:30000", "5000:150000")
-_FLAGS = ("--extender=true", "--extender-schedulers=", "--extender-timeout-seconds=60")
+_FLAGS = (
+    "--extender=true",
+    "--extender-schedulers=",
+    "--extender-timeout-seconds=60",
+    f"--max-extender-bytes={2**28}",
+)
 _COLUMNS = (
     "nodes",
     "pods",
@@ -29,7 +34,10 @@ _COLUMNS = (
     "at most, listing MiB",
     "bytes a pod",
     "CPU s until listed",
-    "call: CPU ms p50",
+    "uids: CPU ms p50",
+    "p99",
+    "whole pods: MiB of a call",
+    "CPU ms p50",
     "p99",
 )
 _PROPOSED_PODS = 10
@@ -64,7 +72,8 @@ class _Memory:
     listed_mib: float
     peak_mib: float
     cpu_seconds: float
-    calls_ms: Sequence[float] = ()
+    calls_ms: Sequence[Sequence[float]] = ()
+    """The processor time of each call, by way of calling."""
 
 
 def collections(nodes: int, pods: int, waiting: int) -> stub_api.Collections:
@@ -151,19 +160,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _measure(nodes: int, pods: int, calls: int) -> Iterator[str]:
     yield from (f"{nodes:,}", f"{pods:,}")
-    cluster = collections(nodes, pods, calls + 1)
-    body = _call(nodes, pods // nodes)
-    guard = _run(cluster, (), body, 0)
-    both = _run(cluster, _FLAGS, body, calls)
+    cluster = collections(nodes, pods, 2 * calls + 1)
+    by_uids, whole = (_call(nodes, pods // nodes, whole=whole) for whole in (False, True))
+    guard = _run(cluster, (), (), 0)
+    both = _run(cluster, _FLAGS, (by_uids, whole), calls)
     each = (both.listed_mib - guard.listed_mib) * 2**20 / pods
     yield from (f"{guard.listed_mib:.0f}", f"{both.listed_mib:.0f}", f"{both.peak_mib:.0f}")
     yield from (f"{each:,.0f}", f"{both.cpu_seconds:.1f}")
-    in_order = sorted(both.calls_ms)
-    yield from (f"{nearest_rank(in_order, share):,.0f}" for share in (0.5, 0.99))
+    of_uids, of_whole = both.calls_ms
+    yield from (*_percentiles(of_uids), f"{len(whole) / 2**20:.1f}", *_percentiles(of_whole))
 
 
-def _run(cluster: stub_api.Collections, flags: Sequence[str], body: bytes, calls: int) -> _Memory:
-    """Measure the program once it has listed everything, and then some calls."""
+def _percentiles(milliseconds: Iterable[float]) -> Iterator[str]:
+    in_order = sorted(milliseconds)
+    return (f"{nearest_rank(in_order, share):,.0f}" for share in (0.5, 0.99))
+
+
+def _run(
+    cluster: stub_api.Collections, flags: Sequence[str], bodies: Sequence[bytes], calls: int
+) -> _Memory:
+    """Measure the program once it has listed everything, and then some calls of each body.
+
+    The ways take turns, so that other work of the machine affects both.
+    """
     with tempfile.TemporaryDirectory(prefix="reprieve-bench-") as scratch:
         folder = Path(scratch)
         trust = contenders.write_certificates(folder)
@@ -174,10 +193,14 @@ def _run(cluster: stub_api.Collections, flags: Sequence[str], body: bytes, calls
             ) as server:
                 if not flags:
                     return _Memory(server.rss_mib(), server.peak_mib(), server.cpu_seconds())
-                extender.wait_synced(server, trust, body)
+                extender.wait_synced(server, trust, bodies[0])
                 listed = server.rss_mib(), server.peak_mib(), server.cpu_seconds()
-                numbers = range(1, calls + 1)
-                cpu_ms = [extender.cpu_ms_of_call(server, trust, body, one) for one in numbers]
+                cpu_ms: list[list[float]] = [[] for _ in bodies]
+                for number in range(calls * len(bodies)):
+                    way = number % len(bodies)
+                    cpu_ms[way].append(
+                        extender.cpu_ms_of_call(server, trust, bodies[way], number + 1)
+                    )
                 return _Memory(*listed, cpu_ms)
 
 
@@ -185,11 +208,11 @@ def _running(index: int, node: int) -> Document:
     return extender.pod(f"n{node}-p{index}", index, f"n{node}")
 
 
-def _call(nodes: int, pods: int) -> bytes:
+def _call(nodes: int, pods: int, *, whole: bool) -> bytes:
     """Return a scheduler's call about every node."""
     few = min(pods, _PROPOSED_PODS)
     named = [_running(index, node) for node in range(nodes) for index in range(few)]
-    return extender.call({"/api/v1/pods": named}, few, whole=False)
+    return extender.call({"/api/v1/pods": named}, few, whole=whole)
 
 
 if __name__ == "__main__":
