@@ -132,6 +132,21 @@ PARTS = (
         anchor="make-bench-extender",
     ),
     Part(
+        key="sizes",
+        title="The extender by the size of the cluster",
+        question="How much memory the webhooks take with 30 pods on a node, and what one call "
+        "about every node costs.",
+        repeat=(
+            "make bench-extender SIZES=100:3000,1000:30000,5000:150000",
+            "make bench-extender SIZES=200:20000",
+        ),
+        takes="ten minutes",
+        module="bench.memory",
+        needs_cluster=False,
+        read=readers.of_sizes,
+        anchor="make-bench-extender",
+    ),
+    Part(
         key="check",
         title="Ten thousand manifests",
         question="How long `reprieve check` takes for 10,000 Deployments of 1 KB on one core.",
