@@ -170,7 +170,7 @@ bench-simulate: setup ## bench-preemption simulated, in about a minute (SEEDS=1,
 	@$(BIN)/python -m bench.preemption.simulator $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(NODES),--nodes $(NODES)) $(if $(TRACE),--trace $(TRACE)) $(ARGS)
 
 .PHONY: bench-extender
-bench-extender: setup ## one call of a scheduler about 5,000 nodes, with uids and with whole pods (NODES=5000 PODS=10 a node), or memory and calls by size (SIZES=100:3000,5000:150000)
+bench-extender: setup ## one call of a scheduler about 5,000 nodes, with uids and with whole pods (NODES=5000 PODS=10 a node), or memory and such calls by size (SIZES=100:3000,5000:150000)
 	@$(BIN)/python -m bench.$(if $(SIZES),memory --sizes $(SIZES),extender) $(if $(NODES),--nodes $(NODES)) $(if $(PODS),--pods $(PODS)) $(ARGS)
 
 .PHONY: fuzz

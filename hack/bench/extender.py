@@ -216,7 +216,9 @@ def _measure(options: argparse.Namespace, folder: Path, trust: ssl.SSLContext) -
     )
     with stub_api.serve(cluster) as url:
         command = contenders.reprieve(contenders.write_kubeconfig(url, folder), folder, *flags)
-        with servers.running(command, None, folder / "log", trust) as server:
+        with servers.running(
+            command, None, folder / "log", trust, ready_seconds=SYNC_SECONDS
+        ) as server:
             wait_synced(server, trust, bodies["uids"])
             count, cpu = len(cluster["/api/v1/pods"]), server.cpu_seconds()
             print(

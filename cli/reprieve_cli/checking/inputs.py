@@ -55,8 +55,8 @@ class InputReader:
         if isinstance(text.content, Unreadable):
             yield _unreadable(text.file, text.content)
             return
-        found = list(documents.read(text.file, text.content))
-        if documents.has_no_object(text, found):
+        found = documents.read_unless_of_another_purpose(text, text.content)
+        if found is None:
             self._summary.skipped += 1
             return
         for each in found:

@@ -86,14 +86,9 @@ def _read_settings(path: Path) -> PolicySettings:
 
 def _manifest_objects(path: Path) -> Iterator[ManifestObject]:
     for text in sources.read_all([str(path)], recursive=True):
-        items = (
-            [text.content]
-            if isinstance(text.content, Unreadable)
-            else list(documents.read(text.file, text.content))
-        )
-        if documents.has_no_object(text, items):
-            continue
-        for item in items:
+        if isinstance(text.content, Unreadable):
+            raise click.ClickException(f"{text.file}: {text.content.reason}")
+        for item in documents.read_unless_of_another_purpose(text, text.content) or ():
             if isinstance(item, Unreadable):
                 raise click.ClickException(f"{text.file}: {item.reason}")
             yield manifest_objects.build(item[1], POLICY_MAP.namespace)

@@ -1,8 +1,9 @@
 """Splits a file's text into Kubernetes objects, also those in lists, with their fields' lines."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -52,16 +53,30 @@ class Document:
         return text
 
 
-def has_no_object(text: SourceText, found: Sequence[object]) -> bool:
-    """Return whether a file from a folder has another purpose; `found` is what was read of it."""
-    return (
-        not text.is_named
-        and bool(found)
-        and all(isinstance(document, NotAnObject) for document in found)
-    )
+Found = tuple[Document, Any] | Unreadable
+"""What one document is: an object as a mapping, or why it cannot be read, with the file's line."""
 
 
-def read(file: str, text: str) -> Iterator[tuple[Document, Any] | Unreadable]:
+def read_unless_of_another_purpose(text: SourceText, content: str) -> Iterator[Found] | None:
+    """Return what `read` yields; `None` for a file from a folder that holds no object.
+
+    It reads up to the first object, and the rest as it is asked for: all parsed trees of a large
+    file at once take many times its size.
+    """
+    found = read(text.file, content)
+    first = list(_up_to_first_object(found))
+    has_object = any(not isinstance(each, NotAnObject) for each in first)
+    return chain(first, found) if text.is_named or has_object or not first else None
+
+
+def _up_to_first_object(found: Iterator[Found]) -> Iterator[Found]:
+    for each in found:
+        yield each
+        if not isinstance(each, NotAnObject):
+            return
+
+
+def read(file: str, text: str) -> Iterator[Found]:
     """Yield each object as a mapping, or why it cannot be read with the file's line, from 1."""
     try:
         syntax, parts = _split(file, text)
@@ -82,7 +97,7 @@ def _syntax_error(reason: str, line: int, text: str) -> Unreadable:
     return (Unreadable if _MENTIONS_TYPE.search(text) else NotAnObject)(reason, line)
 
 
-def _split(file: str, text: str) -> tuple[ModuleType, Sequence[tuple[int, str]]]:
+def _split(file: str, text: str) -> tuple[ModuleType, Iterable[tuple[int, str]]]:
     """Return the syntax and the documents.
 
     A text that begins like JSON but is not is read as YAML, unless the file's name ends in `.json`.
@@ -94,12 +109,12 @@ def _split(file: str, text: str) -> tuple[ModuleType, Sequence[tuple[int, str]]]
             return json_lines, tuple(json_lines.split(text))
         except Unreadable:
             pass
-    return yaml_lines, tuple(yaml_lines.split(text))
+    return yaml_lines, yaml_lines.split(text)
 
 
 def _objects(
     document: Document, value: Any, inherited: dict[str, Any] | None = None
-) -> Iterator[tuple[Document, Any] | Unreadable]:
+) -> Iterator[Found]:
     if value is None:
         return
     if isinstance(value, dict):

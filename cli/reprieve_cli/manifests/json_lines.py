@@ -2,9 +2,11 @@
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from .field_paths import PathStep
 from .sources import Unreadable
@@ -39,7 +41,7 @@ def line_of(text: str, steps: Sequence[PathStep]) -> int:
     """Return the line of a key, or of the last key on its path that exists; counted from 0."""
     position = _positions(text)
     for step in steps:
-        following = position.children.get(step)
+        following = (position.children or {}).get(step)
         if following is None:
             break
         position = following
@@ -71,16 +73,19 @@ def _end_of_space(text: str, position: int) -> int:
     return match.end()
 
 
-class _Position(NamedTuple):
+@dataclass(slots=True)
+class _Position:
     line: int
-    children: "dict[PathStep, _Position]"
+    children: "dict[PathStep, _Position] | None" = None
+    """Of an object or a list. Without this, each scalar of a large list would hold a mapping."""
 
 
 class _OpenContainer:
     """An object or list that is not closed yet; in an object, also the key without a value."""
 
     def __init__(self, position: _Position, *, is_object: bool) -> None:
-        self._position = position
+        self._children: dict[PathStep, _Position] = {}
+        position.children = self._children
         self._is_object = is_object
         self._key: _Position | None = None
 
@@ -89,19 +94,20 @@ class _OpenContainer:
         if self._key is not None:
             position, self._key = self._key, None
             return position
-        step = word if self._is_object else len(self._position.children)
-        assert step is not None
-        position = self._position.children[step] = _Position(line, {})
-        if self._is_object:
-            self._key = position
-            return None
-        return position
+        if not self._is_object:
+            position = _Position(line)
+            self._children[len(self._children)] = position
+            return position
+        assert word is not None
+        # The objects of a list have the same few keys.
+        self._key = self._children[sys.intern(word)] = _Position(line)
+        return None
 
 
 @lru_cache(maxsize=1)
 def _positions(text: str) -> _Position:
     """Return the positions of all keys and items. The text is valid JSON, so tokens are enough."""
-    root = _Position(0, {})
+    root = _Position(0)
     stack: list[_OpenContainer] = []
     for line, match, word in _tokens(text):
         if match["close"]:

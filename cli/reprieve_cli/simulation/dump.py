@@ -137,10 +137,7 @@ def _items(text: SourceText) -> Iterator[_DumpItem | str]:
         limit = f"larger than {sources.MAX_BYTES // _MIB} MiB"
         yield f"{text.file}: {limit}, and not a single list in JSON: use kubectl's -o json"
         return
-    read = list(documents.read(text.file, text.content))
-    if documents.has_no_object(text, read):
-        return
-    for found in read:
+    for found in documents.read_unless_of_another_purpose(text, text.content) or ():
         if isinstance(found, Unreadable):
             yield f"{text.file}:{found.line}: {found.reason}"
         else:

@@ -90,11 +90,14 @@ def created() -> dict[str, list[Document]]:
 
 
 def probes() -> list[Document]:
-    """Return pods that show whether a contender is in force: one to be filled in, one refused."""
+    """Return pods that show whether a contender is in force: two to be filled in, one refused.
+
+    The second one shows that not only the first call of a webhook is counted.
+    """
     (silent,) = created()[SILENT]
     refused = deepcopy(silent)
     refused["metadata"]["labels"][PREEMPTION_CLASS] = REFUSED_CLASS
-    return [silent, refused]
+    return [silent, silent, refused]
 
 
 def _read(file: Path) -> list[Document]:

@@ -21,7 +21,7 @@ class CelTurn:
     pods: str
     round: int
     count: int
-    calls: int  # of webhooks: refused, and the turn is not comparable
+    calls: int  # of webhooks, none of which is answered: with one, the turn is not comparable
     seconds: Mapping[str, float]  # by plugin
     allocations: Mapping[str, int]
     bytes: Mapping[str, int]
@@ -50,6 +50,11 @@ def rows(turns: Iterable[CelTurn], nothing: str, reference: str) -> list[CelRow]
         for (pods, _), own in grouped.items()
         if not any(turn.calls for turn in own)
     ]
+
+
+def left_out(turns: Iterable[CelTurn], pods: str) -> list[str]:
+    """Return the contenders that have no row for a kind of pods."""
+    return sorted({turn.contender for turn in turns if turn.calls and turn.pods == pods})
 
 
 def _row(

@@ -76,6 +76,7 @@ PARTS = (
         repeat=("make bench-cel", "make bench-cel ARGS=--parts   # each policy alone"),
         takes="a minute",
         module="bench.cel",
+        needs_cluster=False,
         read=readers.of_cel,
         anchor="make-bench-cel",
     ),
@@ -128,6 +129,21 @@ PARTS = (
         module="bench.extender",
         needs_cluster=False,
         read=readers.of_extender,
+        anchor="make-bench-extender",
+    ),
+    Part(
+        key="sizes",
+        title="The extender by the size of the cluster",
+        question="How much memory the webhooks take with 30 pods on a node, and what one call "
+        "about every node costs.",
+        repeat=(
+            "make bench-extender SIZES=100:3000,1000:30000,5000:150000",
+            "make bench-extender SIZES=200:20000",
+        ),
+        takes="ten minutes",
+        module="bench.memory",
+        needs_cluster=False,
+        read=readers.of_sizes,
         anchor="make-bench-extender",
     ),
     Part(

@@ -11,6 +11,7 @@ from typing import Any
 from bench import contenders
 from bench.cel.table import KINDS
 from bench.figures import nearest_rank
+from bench.memory import SizeRow
 from bench.preemption.simulator.contenders import BY_KEY as SIMULATED
 from bench.victims.figures import REPRIEVE
 
@@ -101,7 +102,10 @@ def of_cel(document: Document) -> Measurement:
     first = next(iter(by_kind))
     return Measurement(
         _parameters(document, "rounds", "creations"),
-        [_table(f"pods with {kind}", columns, rows) for kind, rows in by_kind.items()],
+        [
+            _table(f"Pods with {kind}, in µs of processor time for a creation", columns, rows)
+            for kind, rows in by_kind.items()
+        ],
         [
             Plot(
                 "Processor time that is added to a creation, if the same rules by hand add 1: "
@@ -189,6 +193,34 @@ def of_extender(document: Document) -> Measurement:
                 "Processor time of one call, in ms",
                 {f"{_OWN}, {row['way']}": _cpu_ms(row) for row in rows},
             )
+        ],
+    )
+
+
+def of_sizes(document: Document) -> Measurement:
+    """Return the measurement of `make bench-extender SIZES=…`."""
+    rows = [SizeRow(**row) for row in document["rows"]]
+    table = Table("", list(rows[0].cells()), [list(row.cells().values()) for row in rows])
+    ways: Mapping[str, Callable[[SizeRow], Sequence[float]]] = {
+        "uids": lambda row: row.uids_cpu_ms,
+        "whole pods": lambda row: row.whole_cpu_ms,
+    }
+    return Measurement(
+        _parameters(document, "sizes", "calls"),
+        [table],
+        [
+            Plot(
+                "Processor time of one call about all nodes, p50 in ms",
+                {
+                    f"{_OWN}, {row.nodes:,} nodes, {way}": nearest_rank(sorted(of(row)), 0.5)
+                    for row in rows
+                    for way, of in ways.items()
+                },
+            ),
+            Plot(
+                "Resident memory with the extender, in MiB",
+                {f"{_OWN}, {row.pods:,} pods": round(row.extender_mib) for row in rows},
+            ),
         ],
     )
 

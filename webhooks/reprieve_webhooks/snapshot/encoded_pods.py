@@ -1,4 +1,4 @@
-"""Pods as they are kept: encoded in three parts, two of which the pods of a template share.
+"""Pods as `pod_pruning` keeps them: encoded in three parts, two of which a template's pods share.
 
 Beside the pod's own part, the metadata of its workload and its spec are one value for all pods that
 are equal in them. Without this, each pod would take some 1.5 KB of text that thousands of others
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from reprieve_policy.kube.conditions import Condition
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference
 from reprieve_policy.kube.pods import Pod, PodSpec, PodStatus
 
@@ -32,6 +33,15 @@ class EncodedPod(NamedTuple):
         return len(self.own) + len(self.workload) + len(self.spec)
 
 
+class _Condition(NamedTuple):
+    """A condition without the names of its fields, which would be a third of a pod's own part."""
+
+    type: str
+    status: str
+    reason: str | None
+    last_transition_time: str | None
+
+
 class _Own(msgspec.Struct, array_like=True, gc=False):
     """What few other pods have in common with a pod."""
 
@@ -39,9 +49,11 @@ class _Own(msgspec.Struct, array_like=True, gc=False):
     uid: str | None
     annotations: Mapping[str, str] | None
     deletion_timestamp: str | None
-    creation_timestamp: str | None
     node: str | None
-    status: PodStatus
+    phase: str
+    start_time: str | None
+    nominated_node: str | None
+    conditions: Sequence[_Condition] | None
 
 
 class _SharedMetadata(msgspec.Struct, array_like=True, gc=False):
@@ -50,7 +62,6 @@ class _SharedMetadata(msgspec.Struct, array_like=True, gc=False):
     namespace: str | None
     labels: Mapping[str, str] | None
     owners: Sequence[OwnerReference] | None
-    finalizers: Sequence[str] | None
 
 
 _DECODE_OWN = msgspec.msgpack.Decoder(_Own).decode
@@ -59,20 +70,20 @@ _DECODE_SPEC = msgspec.msgpack.Decoder(PodSpec).decode
 
 
 def encode(pod: Pod) -> EncodedPod:
-    """Return the parts of a pod."""
-    metadata, spec = pod.metadata, pod.spec
+    """Return the parts of a pod, without its finalizers and creation time, which pruning drops."""
+    metadata, spec, status = pod.metadata, pod.spec, pod.status
     own = _Own(
         metadata.name,
         metadata.uid,
         metadata.annotations,
         metadata.deletionTimestamp,
-        metadata.creationTimestamp,
         spec.nodeName,
-        pod.status,
+        status.phase,
+        status.startTime,
+        status.nominatedNodeName,
+        None if status.conditions is None else [_encoded(one) for one in status.conditions],
     )
-    shared = _SharedMetadata(
-        metadata.namespace, metadata.labels, metadata.ownerReferences, metadata.finalizers
-    )
+    shared = _SharedMetadata(metadata.namespace, metadata.labels, metadata.ownerReferences)
     return EncodedPod(_ENCODE(own), _ENCODE(shared), _ENCODE(replace(spec, nodeName=None)))
 
 
@@ -85,10 +96,27 @@ def decode(encoded: EncodedPod) -> Pod:
         uid=own.uid,
         labels=workload.labels,
         annotations=own.annotations,
-        finalizers=workload.finalizers,
-        creationTimestamp=own.creation_timestamp,
         deletionTimestamp=own.deletion_timestamp,
         ownerReferences=workload.owners,
     )
     spec = replace(_DECODE_SPEC(encoded.spec), nodeName=own.node)
-    return Pod(metadata=metadata, spec=spec, status=own.status)
+    status = PodStatus(
+        phase=own.phase,
+        startTime=own.start_time,
+        nominatedNodeName=own.nominated_node,
+        conditions=None if own.conditions is None else [_decoded(one) for one in own.conditions],
+    )
+    return Pod(metadata=metadata, spec=spec, status=status)
+
+
+def _encoded(one: Condition) -> _Condition:
+    return _Condition(one.type, one.status, one.reason, one.lastTransitionTime)
+
+
+def _decoded(one: _Condition) -> Condition:
+    return Condition(
+        type=one.type,
+        status=one.status,
+        reason=one.reason,
+        lastTransitionTime=one.last_transition_time,
+    )

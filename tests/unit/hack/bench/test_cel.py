@@ -57,11 +57,15 @@ def test_the_second_turn_of_a_plugin_counts_as_the_first() -> None:
 def test_a_contender_that_calls_a_webhook_is_not_compared() -> None:
     turns = [a_turn(NOTHING, 1, 2), a_turn(contenders.WEBHOOKS, 1, 9, calls=100)]
     assert [row.contender for row in table.rows(turns, NOTHING, BY_HAND)] == [NOTHING]
+    assert table.left_out(turns, "a class") == [contenders.WEBHOOKS]
+    assert table.left_out(turns, "no class") == []
 
 
-def an_outcome(given_class: str | None, refused: str = "", contender: str = BY_HAND) -> object:
+def an_outcome(
+    given_class: str | None, refused: str = "", contender: str = BY_HAND, calls: int = 0
+) -> object:
     labels = {} if given_class is None else {keys.PREEMPTION_CLASS: given_class}
-    return {"contender": contender, "refused": refused, "labels": labels}
+    return {"contender": contender, "refused": refused, "labels": labels, "calls": calls}
 
 
 def test_a_contender_that_is_not_in_force_ends_the_run() -> None:
@@ -70,6 +74,13 @@ def test_a_contender_that_is_not_in_force_ends_the_run() -> None:
     for broken in (an_outcome(None), an_outcome("11")):
         with pytest.raises(ClusterError, match="was not in force"):
             command.check([*fine, broken])  # type: ignore[list-item]
+
+
+def test_a_call_of_a_webhook_that_was_not_counted_ends_the_run() -> None:
+    counted = an_outcome(None, contender=contenders.WEBHOOKS, calls=1)
+    command.check([counted])  # type: ignore[list-item]
+    with pytest.raises(ClusterError, match="was not counted"):
+        command.check([counted, an_outcome(None, contender=contenders.WEBHOOKS)])  # type: ignore[list-item]
 
 
 def test_the_policy_by_hand_reads_every_key_that_the_overlay_checks() -> None:

@@ -15,6 +15,7 @@ from bench.cel.table import KINDS, CelRow
 from bench.checks import CheckResult
 from bench.extender import ExtenderResult
 from bench.figures import WebhooksRow
+from bench.memory import SizeRow
 from bench.page import __main__ as page
 from bench.page import markdown, parts, readers, results, svg
 from bench.page.parts import PARTS, Part
@@ -63,7 +64,7 @@ def test_each_benchmark_has_a_target_and_a_section():
     makefile = (manifests.ROOT / "Makefile").read_text(encoding="utf-8")
     readme = (manifests.ROOT / "hack" / "bench" / "README.md").read_text(encoding="utf-8")
     for part in PARTS:
-        assert f"{part.repeat[0].removeprefix('make ')}:" in makefile
+        assert f"{part.repeat[0].removeprefix('make ').split()[0]}:" in makefile
         assert f"## {part.anchor.replace('-', ' ', 1)}\n" in readme
 
 
@@ -241,6 +242,29 @@ READ = {
         },
         ["redesign: least loss, held, notice", "0.2", "0.25", "0.10", "never", "1.00", "5", "7"],
         {"stock scheduler": 1.0, "redesign: least loss, held, notice": 0.25},
+    ),
+    "sizes": (
+        readers.of_sizes,
+        {
+            "conditions": {"sizes": "100:3000", "calls": 2},
+            "rows": [
+                asdict(
+                    SizeRow(
+                        nodes=100,
+                        pods=3000,
+                        guard_mib=84,
+                        extender_mib=90,
+                        peak_mib=91,
+                        cpu_seconds_until_listed=3.2,
+                        whole_call_mib=0.7,
+                        uids_cpu_ms=[10.0, 8.0],
+                        whole_cpu_ms=[12.0, 15.0],
+                    )
+                )
+            ],
+        },
+        ["100", "3,000", "84", "90", "91", "2,097", "3.2", "8", "10", "0.7", "12", "15"],
+        {"Reprieve, 100 nodes, uids": 8.0, "Reprieve, 100 nodes, whole pods": 12.0},
     ),
     "extender": (
         readers.of_extender,

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reprieve_policy import keys
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube.pods import Pod
+from reprieve_policy.kube.conditions import Condition
+from reprieve_policy.kube.pods import Pod, PodStatus
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.snapshot import GangKey, ScheduledPod
 from reprieve_testing.objects.builders import NOW
@@ -48,28 +50,48 @@ def scheduled(pod: Pod) -> ScheduledPod:
     return snapshot_builder.scheduled_pod_of(pod, Facts(), now=NOW)
 
 
+TIMES = st.sampled_from([None, "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"])
+CONDITIONS = st.builds(
+    Condition,
+    type=st.sampled_from(["PodScheduled", "DisruptionTarget", "Ready"]),
+    status=st.sampled_from(["True", "False"]),
+    reason=st.sampled_from([None, "Unschedulable"]),
+    lastTransitionTime=TIMES,
+)
+
+
 @st.composite
 def pods(draw: st.DrawFn) -> Pod:
+    """Draw a pod as an API server has it, with fields that are not kept, too."""
     labels = st.none() | st.dictionaries(st.sampled_from("xy"), st.sampled_from("12"))
     pod = a_pod(
         draw(st.sampled_from("ab")),
         labels=draw(labels),
-        annotations=draw(labels),
+        annotations=draw(st.sampled_from([None, {keys.EVICTION: "{}"}, {"x": "1"}])),
         finalizers=draw(st.none() | st.lists(st.text(max_size=3), max_size=2)),
-        deletionTimestamp=draw(st.sampled_from([None, "2026-01-01T00:00:00Z"])),
+        creationTimestamp=draw(TIMES),
+        deletionTimestamp=draw(TIMES),
     )
     spec = replace(pod.spec, nodeName=draw(st.sampled_from([None, "n", "m"])))
-    return replace(pod, spec=spec)
+    status = PodStatus(
+        phase=draw(st.sampled_from(["", "Pending", "Running"])),
+        startTime=draw(TIMES),
+        nominatedNodeName=draw(st.sampled_from([None, "n"])),
+        conditions=draw(st.none() | st.lists(CONDITIONS, max_size=2)),
+    )
+    return replace(pod, spec=spec, status=status)
 
 
 @given(pods())
-def test_a_pod_is_read_from_its_encoding_as_it_was(pod: Pod) -> None:
-    assert encoded_pods.decode(encoded_pods.encode(pod)) == pod
+def test_a_pod_is_read_from_its_encoding_as_it_is_kept(pod: Pod) -> None:
+    kept, encoded = pod_pruning.prune(pod)
+    assert encoded_pods.decode(encoded) == kept
 
 
 @given(pods(), pods())
 def test_only_equal_pods_have_equal_encodings(first: Pod, second: Pod) -> None:
-    assert (encoded_pods.encode(first) == encoded_pods.encode(second)) == (first == second)
+    (one, its_encoding), (other, encoding) = map(pod_pruning.prune, (first, second))
+    assert (its_encoding == encoding) == (one == other)
 
 
 def test_pods_of_a_template_share_their_labels_and_all_that_the_template_states() -> None:
@@ -81,6 +103,16 @@ def test_pods_of_a_template_share_their_labels_and_all_that_the_template_states(
     assert first.workload is second.workload
     assert first.spec is second.spec
     assert len(first.own) < 150
+
+
+def test_of_its_status_a_pod_keeps_the_values_and_no_names_of_fields() -> None:
+    scheduled_since = Condition(type="PodScheduled", status="True", lastTransitionTime="then")
+    pod = a_pod("a")
+    status = replace(pod.status, conditions=[scheduled_since])
+    _, encoded = pod_pruning.prune(replace(pod, status=status))
+
+    assert b"then" in encoded.own
+    assert not [name for name in (b"phase", b"startTime", b"status") if name in encoded.own]
 
 
 def test_pods_with_labels_of_their_own_share_an_equal_spec() -> None:

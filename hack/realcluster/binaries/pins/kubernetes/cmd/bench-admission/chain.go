@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -125,7 +126,9 @@ func again(first admit) admit {
 	}
 }
 
-// callCounter refuses the connection of every call of a webhook, and counts them.
+// callCounter refuses every call of a webhook, and counts them. It refuses the request and not the
+// configuration of its client: a plugin keeps the client of a webhook for ever, and the error of one
+// that could not be made as well. All calls after the first would be neither counted nor prepared.
 type callCounter struct{ count atomic.Int64 }
 
 func (c *callCounter) wrap(webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
@@ -133,12 +136,16 @@ func (c *callCounter) wrap(webhookutil.AuthenticationInfoResolver) webhookutil.A
 }
 
 func (c *callCounter) ClientConfigFor(string) (*rest.Config, error) {
-	c.count.Add(1)
-	return nil, errors.New("webhooks are not called here")
+	return &rest.Config{WrapTransport: func(http.RoundTripper) http.RoundTripper { return c }}, nil
 }
 
 func (c *callCounter) ClientConfigForService(string, string, int) (*rest.Config, error) {
 	return c.ClientConfigFor("")
+}
+
+func (c *callCounter) RoundTrip(*http.Request) (*http.Response, error) {
+	c.count.Add(1)
+	return nil, errors.New("webhooks are not called here")
 }
 
 // everyoneMay is an authorizer that allows everything. A check costs nothing here.

@@ -2,7 +2,8 @@
 // pod: the processor time of kube-apiserver's own admission plugins, in one process.
 //
 // The rest of an API server (HTTP, decoding, storage) is left out: it costs many times the
-// difference between two policies. Webhooks are not called: their calls are counted and refused.
+// difference between two policies. No webhook is called: each call is made up to its request, which
+// is counted and fails.
 package main
 
 import (
@@ -36,7 +37,7 @@ type turn struct {
 	Pods        string             `json:"pods"`
 	Round       int                `json:"round"`
 	Count       int                `json:"count"`
-	Calls       int64              `json:"calls"` // of webhooks, which are refused: not comparable
+	Calls       int64              `json:"calls"` // of webhooks, none of which is answered: not comparable
 	Seconds     map[string]float64 `json:"seconds"`
 	Allocations map[string]uint64  `json:"allocations"`
 	Bytes       map[string]uint64  `json:"bytes"`
