@@ -63,6 +63,7 @@ def _kubernetes(name: str, seconds: int) -> Binary:
 CONTAINERD = "github.com/containerd/containerd/v2"
 CNI = "github.com/containernetworking/plugins"
 HELM = "helm.sh/helm/v4"
+KUBE_ROUTER = "github.com/cloudnativelabs/kube-router/v2"
 
 
 def _node(package: str, seconds: int) -> Binary:
@@ -123,6 +124,14 @@ BINARIES: dict[str, Binary] = {
     ),
     # Only checks the configuration that `up --provider kind` writes: it needs Docker for all else.
     "kind": Binary("kind", "sigs.k8s.io/kind", "sigs.k8s.io/kind", 20),
+    # Enforces NetworkPolicies on a real node in a test; its router and its proxy do not run.
+    "kube-router": Binary(
+        "kube-router",
+        KUBE_ROUTER,
+        f"{KUBE_ROUTER}/cmd/kube-router",
+        120,
+        variables=((f"{KUBE_ROUTER}/pkg/version.Version", "{version}"),),
+    ),
     "bench-controller-runtime": _bench("controllerruntime", 150),
     "bench-net-http": _bench("nethttp", 5),
     "bench-load": _bench("load", 5),
@@ -153,6 +162,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "helm": ("helm",),
     "promtool": ("promtool",),
     "kind": ("kind",),
+    "kube-router": ("kube-router",),
     "bench": ("bench-controller-runtime", "bench-net-http", "bench-load", "bench-create"),
     "bench-admission": ("bench-admission",),
 }
