@@ -36,11 +36,12 @@ binaries: setup ## build the control plane, and the node's programs where this m
 	@$(BIN)/python hack/cluster build
 
 .PHONY: upstream
-upstream: setup ## build what tests compare with: the upstream scheduler, promtool, Helm and kube-router (once, some 10 minutes)
+upstream: setup ## build what tests compare with: the upstream scheduler, promtool, Helm, kube-router, the comparisons of Argo CD and Flux (once, some 15 minutes)
 	@$(BIN)/python hack/cluster build --what scheduler-plugins
 	@$(BIN)/python hack/cluster build --what promtool
 	@$(BIN)/python hack/cluster build --what helm
 	@$(BIN)/python hack/cluster build --what kube-router
+	@$(BIN)/python hack/cluster build --what gitops
 
 .PHONY: demo
 demo: setup ## boot a real cluster, install Reprieve and show the main job (KUBECONFIG=… uses that cluster after asking)

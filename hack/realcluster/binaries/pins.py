@@ -132,6 +132,9 @@ BINARIES: dict[str, Binary] = {
         120,
         variables=((f"{KUBE_ROUTER}/pkg/version.Version", "{version}"),),
     ),
+    # Compare a cluster with a repository by the libraries of Argo CD and Flux.
+    "argocd-diff": Binary("argo-cd", "github.com/argoproj/argo-cd/v3", "./cmd/argocd-diff", 240),
+    "flux-drift": Binary("flux", "github.com/fluxcd/pkg/ssa", "./cmd/flux-drift", 40),
     "bench-controller-runtime": _bench("controllerruntime", 150),
     "bench-net-http": _bench("nethttp", 5),
     "bench-load": _bench("load", 5),
@@ -163,6 +166,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "promtool": ("promtool",),
     "kind": ("kind",),
     "kube-router": ("kube-router",),
+    "gitops": ("argocd-diff", "flux-drift"),
     "bench": ("bench-controller-runtime", "bench-net-http", "bench-load", "bench-create"),
     "bench-admission": ("bench-admission",),
 }
