@@ -36,10 +36,12 @@ binaries: setup ## build the control plane, and the node's programs where this m
 	@$(BIN)/python hack/cluster build
 
 .PHONY: upstream
-upstream: setup ## build what tests compare with: the upstream scheduler, promtool and Helm (once, some 10 minutes)
+upstream: setup ## build what tests compare with: the upstream scheduler, promtool, Helm, kube-router, the comparisons of Argo CD and Flux (once, some 15 minutes)
 	@$(BIN)/python hack/cluster build --what scheduler-plugins
 	@$(BIN)/python hack/cluster build --what promtool
 	@$(BIN)/python hack/cluster build --what helm
+	@$(BIN)/python hack/cluster build --what kube-router
+	@$(BIN)/python hack/cluster build --what gitops
 
 .PHONY: demo
 demo: setup ## boot a real cluster, install Reprieve and show the main job (KUBECONFIG=… uses that cluster after asking)
@@ -220,8 +222,8 @@ test-shard: setup binaries ## one part of the cluster tests, for a CI that runs 
 		$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) $$files
 
 .PHONY: image
-image: setup ## build the image of all programs as an OCI archive with its SBOM, without a container engine (dist/, 15 seconds; IMAGE=registry.example.com/reprieve:0.1.0 names it)
-	@$(BIN)/python -m image $(if $(IMAGE),--name "$(IMAGE)") $(ARGS)
+image: setup ## build the image of all programs as an OCI archive with its SBOM, without a container engine (dist/, 15 seconds; IMAGE=registry.example.com/reprieve:0.1.0 names it, ARCH=arm64)
+	@$(BIN)/python -m image $(if $(IMAGE),--name "$(IMAGE)") $(if $(ARCH),--architecture "$(ARCH)") $(ARGS)
 
 .PHONY: image-lock
 image-lock: setup ## pin the newest Python and Debian packages of the image (hack/image/locks)

@@ -40,6 +40,10 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=REPOSITORY / "dist", metavar="FOLDER")
     name = "the image's name, as in the manifests (default: reprieve:VERSION)"
     parser.add_argument("--name", default="reprieve", help=name)
+    architecture = "amd64 or arm64 (default: that of this machine)"
+    parser.add_argument(
+        "--architecture", choices=sorted(debian.ARCHITECTURES.values()), help=architecture
+    )
     lock = "pin the newest packages instead: write hack/image/locks"
     parser.add_argument("--lock", action="store_true", help=lock)
     asked = parser.parse_args()
@@ -48,7 +52,7 @@ def main() -> int:
         if asked.lock:
             pin(progress)
         else:
-            build(asked.output, asked.name, progress)
+            build(asked.output, asked.name, asked.architecture, progress)
     except ImageError as error:
         progress.say(f"image: {error}")
         return 1
@@ -59,22 +63,28 @@ def pin(progress: Progress) -> None:
     """Write the locks anew."""
     with progress.task("resolving the Python packages"):
         python_packages.write_locks()
-    release = debian.release()
-    debian.write_lock(release.lock, debian.resolve(progress))
+    for architecture in debian.ARCHITECTURES.values():
+        release = debian.release(architecture)
+        debian.write_lock(release.lock, debian.resolve(release, progress))
     progress.say(f"wrote {debian.LOCKS.relative_to(REPOSITORY)}: review and commit them")
 
 
-def build(output: Path, name: str, progress: Progress) -> Path:
-    """Build the image and its bill of materials into `output`; return the archive."""
+def build(output: Path, name: str, architecture: str | None, progress: Progress) -> Path:
+    """Build the image and its bill of materials into `output`; return the archive.
+
+    Without an architecture, that of this machine. The files of another one have it in their names.
+    """
     began = time.monotonic()
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     version = str(project["version"])
     name = full_name(name, version)
-    release = debian.release()
+    own = debian.release(debian.own_architecture())
+    release = debian.release(architecture or own.architecture)
     epoch = source_date_epoch()
     packages = debian.packages(release, progress)
     output.mkdir(parents=True, exist_ok=True)
-    target = output / f"reprieve-{version}.oci.tar"
+    stem = f"reprieve-{version}" + ("" if release == own else f"-{release.architecture}")
+    target = output / f"{stem}.oci.tar"
     with tempfile.TemporaryDirectory(prefix="reprieve-image-") as scratch:
         roots = {part: Path(scratch, part) for part in ("base", "dependencies", "programs")}
         for root in roots.values():
@@ -88,10 +98,15 @@ def build(output: Path, name: str, progress: Progress) -> Path:
         with progress.task("building Reprieve's wheel"):
             wheel = python_packages.build_wheel(Path(scratch, "wheel"), epoch)
             python_packages.install_programs(roots["programs"], python, wheel)
+        interpreter = roots["base"]
+        if release != own:
+            # Bytecode is the same on every architecture, but only this machine's own Python runs.
+            interpreter = Path(scratch, "interpreter")
+            base.make(interpreter, debian.packages(own, progress), progress)
         with progress.task("compiling all modules") as task:
             for part, root in roots.items():
                 task.tick(part)
-                python_packages.compile_modules(root, roots["base"])
+                python_packages.compile_modules(root, python, interpreter)
         with progress.task("packing the layers") as task:
             layers = []
             for part, root in roots.items():
@@ -110,7 +125,7 @@ def build(output: Path, name: str, progress: Progress) -> Path:
             for package in python_packages.installed(roots[part], python)
         ]
         component = bill.image_component("reprieve", version, digest)
-        materials = output / f"reprieve-{version}.cdx.json"
+        materials = output / f"{stem}.cdx.json"
         materials.write_text(bill.write(component, packages, found, release, epoch))
     progress.say(
         f"{target}: {target.stat().st_size / 1e6:.0f} MB, {release.name} {release.architecture}, "

@@ -1,7 +1,8 @@
 """Debian's packages of the image: which, in which versions, and their files.
 
-apt resolves and downloads them with this machine's own sources, but with lists, cache and status of
-its own: what is installed on the machine has no influence, and nothing on the machine changes.
+apt resolves and downloads them with this machine's own sources, but for each architecture with
+lists, cache and status of its own: what is installed on the machine has no influence, and nothing
+changes there.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Release:
-    """The distribution of this machine, whose packages become the image's base."""
+    """The distribution of this machine, whose packages of one architecture become the base."""
 
     identity: str  # `debian`
     version: str  # `12`
@@ -80,15 +81,20 @@ class Release:
         return LOCKS / f"{self.name}-{self.architecture}.lock"
 
 
-def release() -> Release:
-    """Return the distribution of this machine; raise where it is not derived from Debian."""
-    command.need(TOOLS)
-    facts = platform.freedesktop_os_release()
+def own_architecture() -> str:
+    """Return that of this machine."""
     machine = platform.machine()
     architecture = ARCHITECTURES.get(machine)
     if architecture is None:
         known = ", ".join(ARCHITECTURES)
         raise ImageError(f"this machine is {machine}: images are built on {known}")
+    return architecture
+
+
+def release(architecture: str) -> Release:
+    """Return the distribution of this machine; raise where it is not derived from Debian."""
+    command.need(TOOLS)
+    facts = platform.freedesktop_os_release()
     return Release(facts["ID"], facts.get("VERSION_ID", "unstable"), architecture)
 
 
@@ -101,8 +107,8 @@ def packages(of: Release, progress: Progress) -> list[Package]:
     locked = read_lock(of.lock)
     if locked and all(package.file.exists() for package in locked):
         return locked
-    newest = resolve(progress)
-    if locked and (gone := _gone(locked)):
+    newest = resolve(of, progress)
+    if locked and (gone := _gone(of, locked)):
         progress.say(
             f"the mirror no longer has {', '.join(gone)}, which {of.lock.name} pins: taking the "
             "newest of all packages, so the digest differs; `make image-lock` pins them"
@@ -111,17 +117,17 @@ def packages(of: Release, progress: Progress) -> list[Package]:
     elif not locked:
         progress.say(f"no lock for {of.name} on {of.architecture}: taking the newest packages")
     chosen = locked or newest
-    _download(chosen, progress)
+    _download(of, chosen, progress)
     return chosen
 
 
-def resolve(progress: Progress) -> list[Package]:
+def resolve(of: Release, progress: Progress) -> list[Package]:
     """Return the newest packages that the image needs, as apt resolves them."""
-    _prepare()
-    with progress.task("reading what the Debian mirror has"):
-        command.run(_apt("apt-get", "update"), NETWORK)
-    simulated = _apt("apt-get", "install", "--simulate", "--no-install-recommends", *ROOTS)
-    return sorted(_described(parse_simulation(command.run(simulated, NETWORK))))
+    _prepare(of)
+    with progress.task(f"reading what the Debian mirror has for {of.architecture}"):
+        command.run(_apt(of, "apt-get", "update"), NETWORK)
+    simulated = _apt(of, "apt-get", "install", "--simulate", "--no-install-recommends", *ROOTS)
+    return sorted(_described(of, parse_simulation(command.run(simulated, NETWORK))))
 
 
 def parse_simulation(text: str) -> list[tuple[str, str]]:
@@ -153,33 +159,34 @@ def control(package: Package) -> str:
     return command.run(["dpkg-deb", "--field", package.file], "remove that file and try again")
 
 
-def _described(wanted: Iterable[tuple[str, str]]) -> Iterator[Package]:
+def _described(of: Release, wanted: Iterable[tuple[str, str]]) -> Iterator[Package]:
     """Yield the packages with their checksums, which are in the mirror's signed lists."""
-    return _shown(*(f"{name}={version}" for name, version in wanted))
+    return _shown(of, *(f"{name}={version}" for name, version in wanted))
 
 
-def _gone(locked: Iterable[Package]) -> list[str]:
+def _gone(of: Release, locked: Iterable[Package]) -> list[str]:
     """Return the names of the pinned packages that are neither in the cache nor on the mirror."""
     missing = [package for package in locked if not package.file.exists()]
-    offered = set(_shown("--all-versions", *(package.name for package in missing)))
+    offered = set(_shown(of, "--all-versions", *(package.name for package in missing)))
     return [package.name for package in missing if package not in offered]
 
 
-def _shown(*words: str) -> Iterator[Package]:
+def _shown(of: Release, *words: str) -> Iterator[Package]:
     """Yield the packages that `apt-cache show` describes."""
-    for stanza in command.run(_apt("apt-cache", "show", *words), NETWORK).strip().split("\n\n"):
+    shown = command.run(_apt(of, "apt-cache", "show", *words), NETWORK)
+    for stanza in shown.strip().split("\n\n"):
         fields = HeaderParser().parsestr(stanza)
         yield Package(fields["Package"], fields["Version"], fields["SHA256"])
 
 
-def _download(wanted: Iterable[Package], progress: Progress) -> None:
+def _download(of: Release, wanted: Iterable[Package], progress: Progress) -> None:
     missing = [package for package in wanted if not package.file.exists()]
     if not missing:
         return
     folder = _home() / "packages"
     names = [f"{package.name}={package.version}" for package in missing]
     with progress.task(f"downloading {len(missing)} Debian packages"):
-        command.run(_apt("apt-get", "download", *names), NETWORK, folder=folder)
+        command.run(_apt(of, "apt-get", "download", *names), NETWORK, folder=folder)
         for package in missing:
             for file in folder.glob(f"{package.name}_*.deb"):
                 _keep(file, package)
@@ -198,11 +205,20 @@ def _home() -> Path:
     return paths.cache_home() / "image"
 
 
-def _prepare() -> None:
+def _prepare(of: Release) -> None:
     """Write apt's own status, in which the packages that are left out are installed."""
-    for folder in ("state/lists/partial", "cache/archives/partial", "packages"):
-        (_home() / folder).mkdir(parents=True, exist_ok=True)
-    (_home() / "status").write_text("".join(_installed(name) for name in LEFT_OUT))
+    apt = _home_of_apt(of)
+    for folder in (
+        apt / "state/lists/partial",
+        apt / "cache/archives/partial",
+        _home() / "packages",
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+    (apt / "status").write_text("".join(_installed(name) for name in LEFT_OUT))
+
+
+def _home_of_apt(of: Release) -> Path:
+    return _home() / of.architecture
 
 
 def _installed(name: str) -> str:
@@ -220,11 +236,15 @@ def _installed(name: str) -> str:
     return "".join(f"{key}: {value}\n" for key, value in fields.items()) + "\n"
 
 
-def _apt(program: str, action: str, *words: str) -> list[str]:
+def _apt(of: Release, program: str, action: str, *words: str) -> list[str]:
+    home = _home_of_apt(of)
     options = {
-        "Dir::State": str(_home() / "state"),
-        "Dir::State::status": str(_home() / "status"),
-        "Dir::Cache": str(_home() / "cache"),
+        "APT::Architecture": of.architecture,
+        # Without it, this machine's own architecture is a second one.
+        "APT::Architectures": of.architecture,
+        "Dir::State": str(home / "state"),
+        "Dir::State::status": str(home / "status"),
+        "Dir::Cache": str(home / "cache"),
         # Container images of Debian switch these off: apt would read its lists anew each time.
         "Dir::Cache::pkgcache": "pkgcache.bin",
         "Dir::Cache::srcpkgcache": "srcpkgcache.bin",

@@ -92,8 +92,11 @@ def install_programs(root: Path, python: Path, wheel: Path) -> list[str]:
     return list(programs)
 
 
-def compile_modules(layer: Path, base_root: Path) -> None:
-    """Write the bytecode of all modules in `layer` with the image's own interpreter.
+def compile_modules(layer: Path, python: Path, base_root: Path) -> None:
+    """Write the bytecode of all modules in `layer` for the image's interpreter `python`.
+
+    What runs is that of `base_root`, the image's own base or, where this machine is of another
+    architecture, the same for this machine.
 
     The root file system is read-only in a cluster: without bytecode, each start would compile
     anew. It is never checked against its source, so no time is in it.
@@ -103,11 +106,13 @@ def compile_modules(layer: Path, base_root: Path) -> None:
         raise ImageError("the Debian packages have no dynamic loader")
     # The loader is named, because the machine's own may be of another C library.
     interpreter = base.python_of(base_root)
-    python: list[str | Path] = [loader, "--library-path", loader.parent, interpreter, "-s", "-S"]
+    if interpreter.name != python.name:
+        raise ImageError(f"{interpreter.name} cannot write the bytecode of {python.name}")
+    runs: list[str | Path] = [loader, "--library-path", loader.parent, interpreter, "-s", "-S"]
     options: list[str | Path] = ["--invalidation-mode", "unchecked-hash", "-s", layer, "-p", "/"]
     environment = {"PYTHONHOME": str(base_root / "usr"), "PYTHONHASHSEED": "0", "LANG": "C.UTF-8"}
     command.run(
-        [*python, "-m", "compileall", "-q", "-f", *options, layer],
+        [*runs, "-m", "compileall", "-q", "-f", *options, layer],
         "is a module of the image broken?",
         environment=environment,
     )

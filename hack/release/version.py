@@ -15,7 +15,8 @@ VERSION = re.compile(r"(?:0|[1-9]\d*)\.(?:0|[1-9]\d*)\.(?:0|[1-9]\d*)")
 WRITTEN = (
     r'(?m)^(version = "){}(?="$)',  # pyproject.toml of each package
     r"(\breprieve:){}(?![\w.-])",  # the image
-    r"(\breprieve-){}(?=\.(?:oci\.tar|cdx\.json|tgz|tar\.gz)|-py3)",  # files of a release
+    r"(\breprieve:){}(?=-(?:amd64|arm64)\b)",  # of one architecture
+    r"(\breprieve-){}(?=(?:-arm64)?\.(?:oci\.tar|cdx\.json|tgz|tar\.gz)|-py3)",  # files
     r"(\bapp\.kubernetes\.io/version: \"?){}(?![\w.-])",
     r"(?m)^((?:version|appVersion): \"?){}(?=\"?$)",  # Chart.yaml
 )

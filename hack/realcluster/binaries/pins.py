@@ -63,6 +63,7 @@ def _kubernetes(name: str, seconds: int) -> Binary:
 CONTAINERD = "github.com/containerd/containerd/v2"
 CNI = "github.com/containernetworking/plugins"
 HELM = "helm.sh/helm/v4"
+KUBE_ROUTER = "github.com/cloudnativelabs/kube-router/v2"
 
 
 def _node(package: str, seconds: int) -> Binary:
@@ -123,6 +124,17 @@ BINARIES: dict[str, Binary] = {
     ),
     # Only checks the configuration that `up --provider kind` writes: it needs Docker for all else.
     "kind": Binary("kind", "sigs.k8s.io/kind", "sigs.k8s.io/kind", 20),
+    # Enforces NetworkPolicies on a real node in a test; its router and its proxy do not run.
+    "kube-router": Binary(
+        "kube-router",
+        KUBE_ROUTER,
+        f"{KUBE_ROUTER}/cmd/kube-router",
+        120,
+        variables=((f"{KUBE_ROUTER}/pkg/version.Version", "{version}"),),
+    ),
+    # Compare a cluster with a repository by the libraries of Argo CD and Flux.
+    "argocd-diff": Binary("argo-cd", "github.com/argoproj/argo-cd/v3", "./cmd/argocd-diff", 240),
+    "flux-drift": Binary("flux", "github.com/fluxcd/pkg/ssa", "./cmd/flux-drift", 40),
     "bench-controller-runtime": _bench("controllerruntime", 150),
     "bench-net-http": _bench("nethttp", 5),
     "bench-load": _bench("load", 5),
@@ -153,6 +165,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "helm": ("helm",),
     "promtool": ("promtool",),
     "kind": ("kind",),
+    "kube-router": ("kube-router",),
+    "gitops": ("argocd-diff", "flux-drift"),
     "bench": ("bench-controller-runtime", "bench-net-http", "bench-load", "bench-create"),
     "bench-admission": ("bench-admission",),
 }

@@ -1,4 +1,4 @@
-"""The kernel objects of a real node: mounts, a network bridge, cgroups.
+"""The kernel objects of a real node: mounts, a network bridge, cgroups; a network namespace.
 
 The module uses system calls instead of `ip` and `mount`, because slim machines lack `ip` and the
 errors are more exact.
@@ -22,6 +22,7 @@ MS_BIND, MS_REC = 0x1000, 0x4000
 SIOCBRADDBR, SIOCBRDELBR = 0x89A0, 0x89A1
 SIOCGIFFLAGS, SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK = 0x8913, 0x8914, 0x8916, 0x891C
 IFF_UP = 1
+CLONE_NEWNET = 0x40000000
 NAME_BYTES = 16  # IFNAMSIZ
 CPUSET_FILES = ("cpuset.mems", "cpuset.cpus")
 
@@ -49,6 +50,26 @@ def unmount(target: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.umount2(target.encode(), 0):
         raise OSError(number := ctypes.get_errno(), os.strerror(number), target)
+
+
+@contextlib.contextmanager
+def own_network() -> Iterator[None]:
+    """Give the calling thread, and all that it starts, a network namespace of its own.
+
+    It has the loopback interface and no other. The kernel removes it, with the bridges and firewall
+    rules that were made in it, once its last process has ended.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path("/proc/thread-self/ns/net").open() as before:
+        if libc.unshare(CLONE_NEWNET):
+            raise OSError(number := ctypes.get_errno(), os.strerror(number))
+        try:
+            with _network_socket() as control:
+                _set_up(control, "lo", up=True)
+            yield
+        finally:
+            if libc.setns(before.fileno(), CLONE_NEWNET):
+                raise OSError(number := ctypes.get_errno(), os.strerror(number))
 
 
 def overlay_works(folder: Path) -> bool:

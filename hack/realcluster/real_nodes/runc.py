@@ -15,6 +15,8 @@ from realcluster import paths
 from realcluster.errors import ClusterError
 from realcluster.progress import Progress
 
+from . import debian_packages
+
 PACKAGE = "runc"
 PLACE = Path("usr/sbin/runc")  # in the package
 
@@ -27,8 +29,8 @@ def obstacle() -> str | None:
             if _has_seccomp(program)
             else f"{program} does not run, or was built without seccomp"
         )
-    missing = [tool for tool in ("apt-get", "dpkg") if not shutil.which(tool)]
-    return f"there is no runc, and no {missing[0]} to get it with" if missing else None
+    missing = debian_packages.obstacle()
+    return f"there is no runc, and no {missing} to get it with" if missing else None
 
 
 def ensure(progress: Progress) -> Path:
@@ -39,13 +41,11 @@ def ensure(progress: Progress) -> Path:
         progress.task("downloading runc (Debian package)"),
         tempfile.TemporaryDirectory() as scratch,
     ):
-        _download(scratch)
-        for package in Path(scratch).glob("*.deb"):
-            _run(["dpkg", "-x", str(package), f"{scratch}/unpacked"], scratch)
+        unpacked = _unpack(Path(scratch))
         program = _cached()
         program.parent.mkdir(parents=True, exist_ok=True)
         part = program.with_suffix(".part")
-        shutil.copy(Path(scratch, "unpacked", PLACE), part)
+        shutil.copy(unpacked / PLACE, part)
         if not _has_seccomp(part):
             raise ClusterError(
                 "this distribution's runc does not run here: install its package `runc` with its "
@@ -73,28 +73,8 @@ def _has_seccomp(program: Path) -> bool:
     return "libseccomp" in said.stdout
 
 
-def _download(folder: str) -> None:
-    """Download the package into `folder`; refresh missing or stale package lists first."""
-    # Without this option, apt drops its privileges and cannot write into a private folder.
-    download = ["apt-get", "-o", "APT::Sandbox::User=root", "download", PACKAGE]
+def _unpack(folder: Path) -> Path:
     try:
-        _run(download, folder)
-    except ClusterError:
-        _run(["apt-get", "update"], folder)
-        _run(download, folder)
-
-
-def _run(command: list[str], folder: str) -> None:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ClusterError(
-            f"{done.stdout.strip()}\nno runc on this machine, and `{' '.join(command)}` failed: "
-            "install runc"
-        )
+        return debian_packages.unpack((PACKAGE,), folder)
+    except ClusterError as error:
+        raise ClusterError(f"{error}: there is no runc on this machine; install it") from None

@@ -13,13 +13,13 @@ import pytest
 
 HACK = Path(__file__).resolve().parents[3] / "hack"
 BUILD_SECONDS = 1200.0  # a minute on a quiet machine
-Build = Callable[[Path], str]
+Build = Callable[..., str]
 
 
-def build(folder: Path) -> str:
+def build(folder: Path, *options: str) -> str:
     """Build the image into `folder`; return the digest of its manifest."""
     done = subprocess.run(
-        [sys.executable, "-m", "image", "--output", folder],
+        [sys.executable, "-m", "image", "--output", folder, *options],
         capture_output=True,
         text=True,
         check=False,

@@ -1,4 +1,7 @@
-"""What `make image` writes: the same bytes each time, with nothing in it that the pods forbid."""
+"""What `make image` writes: the same bytes each time, with nothing in it that the pods forbid.
+
+For this machine, and for the other architecture, whose programs run under QEMU.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import shutil
 import subprocess
 import tarfile
@@ -19,6 +23,8 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
+from image import debian
+from realcluster.real_nodes import debian_packages
 from reprieve_testing import manifests
 
 pytestmark = pytest.mark.slow
@@ -26,6 +32,8 @@ pytestmark = pytest.mark.slow
 PROJECT = tomllib.loads((manifests.ROOT / "pyproject.toml").read_text())["project"]
 USER = 65532
 MEGABYTES = 60
+OWN = debian.ARCHITECTURES.get(platform.machine())
+EMULATORS = {"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static"}
 # Imports every module of ours, and with them all that they need; prints what cannot be imported.
 IMPORTS = """
 import importlib, pkgutil, sys
@@ -37,9 +45,30 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.fixture(scope="module", params=sorted(EMULATORS))
+def architecture(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def members(archive: Path) -> dict[str, bytes]:
+def folder(
+    architecture: str,
+    image_folder: Path,
+    build_image: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """The folder with the archive and its bill of materials."""
+    if architecture == OWN:
+        return image_folder
+    other = tmp_path_factory.mktemp(architecture)
+    (other / "digest").write_text(build_image(other, "--architecture", architecture))
+    return other
+
+
+@pytest.fixture(scope="module")
+def members(folder: Path) -> dict[str, bytes]:
     """The files of the OCI layout."""
+    (archive,) = folder.glob("*.oci.tar")
     with tarfile.open(archive) as tar:
         return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
 
@@ -62,6 +91,17 @@ def root(
     return folder
 
 
+@pytest.fixture(scope="module")
+def emulator(architecture: str, tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+    """What runs the programs of another architecture, without a library of this machine."""
+    if architecture == OWN:
+        return None
+    scratch = tmp_path_factory.mktemp("emulator")
+    return (
+        debian_packages.unpack(("qemu-user-static",), scratch) / "usr/bin" / EMULATORS[architecture]
+    )
+
+
 def test_a_second_build_gives_the_same_bytes(
     build_image: Any, image_folder: Path, tmp_path: Path
 ) -> None:
@@ -82,10 +122,11 @@ def test_every_blob_has_the_digest_that_the_manifest_states(
 
 
 def test_the_image_runs_as_the_pods_user_and_has_their_programs(
-    members: dict[str, bytes], manifest: Any, root: Path
+    members: dict[str, bytes], manifest: Any, root: Path, architecture: str
 ) -> None:
-    config = json.loads(blob(members, manifest["config"]["digest"]))["config"]
-    assert config["User"] == f"{USER}:{USER}"
+    described = json.loads(blob(members, manifest["config"]["digest"]))
+    assert (described["architecture"], described["os"]) == (architecture, "linux")
+    assert described["config"]["User"] == f"{USER}:{USER}"
     for program in PROJECT["scripts"]:
         assert os.access(root / "usr/local/bin" / program, os.X_OK)
 
@@ -115,19 +156,19 @@ def test_every_module_has_bytecode(root: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a program of another root folder")
-def test_every_module_can_be_imported_and_every_program_starts(root: Path) -> None:
+def test_every_module_can_be_imported_and_every_program_starts(
+    root: Path, emulator: Path | None
+) -> None:
     packages = [
         path.rpartition("/")[2] for path in wheel_packages() if not path.endswith("/reprieve")
     ]
-    run(root, "-c", IMPORTS, *packages)
+    run(root, emulator, "-c", IMPORTS, *packages)
     for program in PROJECT["scripts"]:
-        assert PROJECT["version"] in run(root, f"/usr/local/bin/{program}", "--version")
+        assert PROJECT["version"] in run(root, emulator, f"/usr/local/bin/{program}", "--version")
 
 
-def test_the_bill_of_materials_is_valid_and_names_all_packages(
-    image_folder: Path, root: Path
-) -> None:
-    (file,) = image_folder.glob("*.cdx.json")
+def test_the_bill_of_materials_is_valid_and_names_all_packages(folder: Path, root: Path) -> None:
+    (file,) = folder.glob("*.cdx.json")
     errors = JsonStrictValidator(SchemaVersion.V1_6).validate_str(file.read_text())
     assert errors is None, errors
     document = json.loads(file.read_text())
@@ -138,7 +179,7 @@ def test_the_bill_of_materials_is_valid_and_names_all_packages(
         for path in root.rglob("*.dist-info")
     }
     assert listed == debian | python
-    digest = (image_folder / "digest").read_text().removeprefix("sha256:")
+    digest = (folder / "digest").read_text().removeprefix("sha256:")
     assert document["metadata"]["component"]["hashes"] == [{"alg": "SHA-256", "content": digest}]
 
 
@@ -147,12 +188,18 @@ def wheel_packages() -> list[str]:
     return list(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
 
 
-def run(root: Path, *words: str) -> str:
+def run(root: Path, emulator: Path | None, *words: str) -> str:
     """Run the image's Python as the pods' user, with nothing of this machine."""
+    emulated = []
+    if emulator:
+        # Not in usr/bin: the image has no other program there.
+        shutil.copy(emulator, root / "emulator")
+        emulated = ["/emulator"]
     command = [
         str(shutil.which("chroot")),
         f"--userspec={USER}:{USER}",
         str(root),
+        *emulated,
         "/usr/bin/python3",
         *words,
     ]

@@ -1,7 +1,7 @@
 """The Deployments of the base, unchanged, from the image that `make image` builds.
 
 Two real nodes, two replicas of each program, with their probes, limits, accounts and Pod Security
-`restricted`. The NetworkPolicies are applied, but the nodes' network plugin enforces none.
+`restricted`. Nothing enforces the NetworkPolicies here: `test_network_policies.py` shows them.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ The one that is asked by a signal needs the agent's folder: `tests/cluster/agent
 """
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from reprieve_testing.servers.hinted_program import running
 
 LAUNCHER = manifests.EXAMPLES / "launcher"
 PROGRAM = manifests.EXAMPLES / "client" / "train.py"
+CLIENT = manifests.ROOT / "client"
 UNFINISHED = 143
+MOST_BYTES = 1 << 20  # of a ConfigMap
 
 
 def test_the_example_saves_goes_on_and_its_replacement_resumes(
@@ -35,6 +38,32 @@ def test_the_example_saves_goes_on_and_its_replacement_resumes(
         assert second.wait() == 0
     assert second.lines("resuming") == [f"resuming from step {saved['step']}, saved in {path}"]
     assert second.lines("finished")
+
+
+@pytest.mark.heavy
+def test_the_example_installs_the_library_from_its_wheel_without_an_index(tmp_path: Path) -> None:
+    wheel, library = tmp_path / "wheel", tmp_path / "library"
+    # With the build tools of this environment, which a user's pip would download.
+    words = ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", wheel, CLIENT)
+    subprocess.run((sys.executable, "-m", "pip", "--quiet", *words), check=True)
+    (built,) = wheel.iterdir()
+    assert built.stat().st_size < MOST_BYTES
+    (job,) = manifests.read(manifests.EXAMPLES / "client" / "job.yaml")
+    pod = job["spec"]["template"]["spec"]
+    (installer,) = pod["initContainers"]
+    places = {"/wheel": wheel, "/library": library}
+    assert {mount["mountPath"] for mount in installer["volumeMounts"]} == places.keys()
+    program, *arguments = installer["command"]
+    for place, folder in places.items():
+        arguments = [word.replace(place, str(folder)) for word in arguments]
+    subprocess.run((sys.executable, "-m", program, *arguments), check=True)
+    # Without the library of this environment.
+    script = "import reprieve_client; print(reprieve_client.__file__)"
+    command = (sys.executable, "-S", "-c", script)
+    done = subprocess.run(
+        command, env={"PYTHONPATH": str(library)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str(library / "reprieve_client" / "__init__.py")
 
 
 def test_of_the_workers_of_a_launcher_one_saves_for_all(

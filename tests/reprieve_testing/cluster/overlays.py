@@ -66,9 +66,10 @@ def with_grpc(namespace: str, folder: Path) -> Path:
 
 
 def with_client(namespace: str, folder: Path) -> Path:
-    """Write the example of the client library for a node that reaches no package index.
+    """Write the example of the client library for a node whose image lacks pip.
 
-    It mounts the library, which the example would install, and a folder in place of its volume.
+    It mounts the library, which the example would install from its wheel, and a folder in place of
+    its volume.
     """
     checkpoints = folder / "checkpoints"
     checkpoints.mkdir()
@@ -77,6 +78,7 @@ def with_client(namespace: str, folder: Path) -> Path:
     patches: list[Patch] = [
         {"op": "replace", "path": f"{_CONTAINER}/image", "value": image.PYTHON_IMAGE},
         {"op": "remove", "path": f"{_TEMPLATE}/initContainers"},
+        {"op": "remove", "path": f"{_TEMPLATE}/volumes/3"},
     ]
     for number, (name, source) in enumerate(places.items(), start=1):
         volume = {"name": name, "hostPath": {"path": source, "type": "Directory"}}

@@ -23,7 +23,9 @@ RELEASED = changelog.cut(CHANGELOG, "0.2.0", "2026-11-26")
 WRITTEN = {
     'version = "{}"\n': "the package",
     "image: registry.example.com/reprieve:{}\n": "the image",
+    "registry.example.com/reprieve:{}-arm64\n": "the image of one architecture",
     "dist/reprieve-{}.oci.tar dist/reprieve-{}.tgz\n": "files of a release",
+    "dist/reprieve-{}-arm64.oci.tar\n": "the archive for arm64",
     "    app.kubernetes.io/version: {}\n": "the label",
     "version: {}\n": "the chart",
     'appVersion: "{}"\n': "the chart's programs",

@@ -43,8 +43,9 @@ def test_every_pinned_python_package_has_hashes_and_no_lock_names_an_index(lock:
         assert "--hash=sha256:" in block, block
 
 
-def test_the_debian_lock_has_all_roots_and_nothing_that_is_left_out() -> None:
-    (lock,) = debian.LOCKS.glob("debian-*.lock")
+@pytest.mark.parametrize("architecture", debian.ARCHITECTURES.values())
+def test_the_debian_lock_has_all_roots_and_nothing_that_is_left_out(architecture: str) -> None:
+    (lock,) = debian.LOCKS.glob(f"debian-*-{architecture}.lock")
     names = {package.name for package in debian.read_lock(lock)}
     assert set(debian.ROOTS) < names
     assert not names & set(debian.LEFT_OUT)
