@@ -462,9 +462,12 @@ def test_a_pod_whose_priority_is_not_its_native_groups_is_reported(
     )
 
 
-@pytest.mark.parametrize(("defended_as", "has_victims"), [("", True), ("urgent", False)])
-def test_the_preemption_priority_of_a_native_group_protects_its_pods(
-    defended_as: str, tmp_path: Path, *, has_victims: bool
+@pytest.mark.parametrize(
+    ("defended_as", "lift", "has_victims"),
+    [("", "10000", True), ("urgent", "10000", False), ("urgent", "0", True)],
+)
+def test_the_preemption_priority_of_a_native_group_protects_its_pods_where_that_is_allowed(
+    defended_as: str, lift: str, tmp_path: Path, *, has_victims: bool
 ) -> None:
     annotations = {"reprieve.dev/preemption-priority-class": defended_as} if defended_as else {}
     found = cluster()
@@ -480,7 +483,13 @@ def test_the_preemption_priority_of_a_native_group_protects_its_pods(
     ]
     for pod in pods:
         pod["spec"]["schedulingGroup"] = {"podGroupName": "g"}
-    found["items"] += groups
+    policy = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "reprieve-policy", "namespace": "reprieve-system"},
+        "data": {"maxPreemptionPriorityLift": lift},
+    }
+    found["items"] += [*groups, policy]
     done = run(DOCS / "urgent.yaml", write(tmp_path, "c.json", found))
     assert bool(done.document["candidates"]) is has_victims
 
