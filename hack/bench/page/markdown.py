@@ -30,7 +30,9 @@ _FOOT = """\
 call of the extender do: calls of functions, bytes and values that are decoded, calls to the API
 server. It is part of `make test`, and fails where a figure has grown by more than 5 %. The figures
 are in `hack/bench/gate/figures`, for each version of Python
-([how it works](../hack/bench/README.md#make-bench-gate)).
+([how it works](../hack/bench/README.md#make-bench-gate)). `make bench-gate-cluster` does the same
+with calls and processor time on a real API server
+([how it works](../hack/bench/README.md#make-bench-gate-cluster)).
 """
 
 

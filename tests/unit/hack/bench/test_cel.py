@@ -77,10 +77,12 @@ def test_a_contender_that_is_not_in_force_ends_the_run() -> None:
 
 
 def test_a_call_of_a_webhook_that_was_not_counted_ends_the_run() -> None:
-    counted = an_outcome(None, contender=contenders.WEBHOOKS, calls=1)
+    counted, not_counted = (
+        an_outcome(None, contender=contenders.WEBHOOKS, calls=calls) for calls in (1, 0)
+    )
     command.check([counted])  # type: ignore[list-item]
     with pytest.raises(ClusterError, match="was not counted"):
-        command.check([counted, an_outcome(None, contender=contenders.WEBHOOKS)])  # type: ignore[list-item]
+        command.check([counted, not_counted])  # type: ignore[list-item]
 
 
 def test_the_policy_by_hand_reads_every_key_that_the_overlay_checks() -> None:

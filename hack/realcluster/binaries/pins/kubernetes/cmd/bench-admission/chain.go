@@ -127,8 +127,8 @@ func again(first admit) admit {
 }
 
 // callCounter refuses every call of a webhook, and counts them. It refuses the request and not the
-// configuration of its client: a plugin keeps the client of a webhook for ever, and the error of one
-// that could not be made as well. All calls after the first would be neither counted nor prepared.
+// configuration of the client: a plugin keeps a webhook's client for ever, and also the error of one
+// that could not be made. All calls after the first would fail before they are sent, and not count.
 type callCounter struct{ count atomic.Int64 }
 
 func (c *callCounter) wrap(webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
