@@ -116,7 +116,12 @@ async def beside(directory: Path, said: str, *pods: Any) -> AsyncIterator[Beside
             cluster_view=cluster_view,
         )
         extender = Extender(
-            cluster_view, choices, ExtenderMetrics(CollectorRegistry()), timeout_seconds=5.0
+            cluster_view,
+            choices,
+            ExtenderMetrics(CollectorRegistry()),
+            timeout_seconds=5.0,
+            # The victims are to be on the node that each test names.
+            searches_all_nodes=False,
         )
         async with (
             watching(guard, stub),
