@@ -74,7 +74,9 @@ class Eligibility:
             own = self.preemptor.demand.uid
             return any(
                 member.release is not None and member.release.preemptor_uid != own
-                for member in self._leaving_members(self.snapshot.gangs[pod.gang].members)
+                for member in self._leaving_members(
+                    self.affected_members(self.snapshot.gangs[pod.gang])
+                )
             )
         if reason is RefusalReason.ALREADY_LEAVING and gang is not None:
             return not self.pod_eligibility.is_leaving(pod) and all(
