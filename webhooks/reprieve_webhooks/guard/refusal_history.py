@@ -44,24 +44,54 @@ class _Refusal:
     """404 answers to it; one is forgotten in `MIN_RETRY_SECONDS` for each of its victims."""
 
 
+_Asked = frozenset[str]
+"""Victims that one attempt has asked for."""
+_NONE: _Asked = frozenset()
+
+
 @dataclass(slots=True)
 class _Requests:
-    """The requests of one preemptor's scheduler, one after another without a pause of its own."""
+    """The requests of one preemptor's scheduler, one after another without a pause of its own.
+
+    Each attempt asks once for each of its victims, in an order of its own. The API server may ask
+    twice about one request, if the pod has just changed. So it may be unknown where an attempt
+    begins: if a request repeats the last one of an attempt, that may have been asked about twice,
+    or the next attempt has begun.
+    """
 
     at: float
     """When the last one came."""
     uids: set[str] = field(default_factory=set)
     count: int = 0
     last_uid: str = ""
-    waited_for: set[str] = field(default_factory=set)
-    """The victims at which the scheduler was told to wait: it asks for each of them once more, and
-    its next attempt begins."""
+    asked: set[_Asked] = field(default_factory=lambda: {_NONE})
+    """What the current attempt has asked for, in each way to understand the requests; empty if
+    there is none."""
+    waited_for: dict[str, bool] = field(default_factory=dict)
+    """The victims at which the scheduler was told to wait, each with whether it surely ended an
+    attempt. The scheduler asks for each once more; then the attempt goes on, or the next begins."""
 
-    def add(self, uid: str) -> None:
-        # The API server may ask twice about one request, if the pod has just changed.
+    def add(self, uid: str, victims: _Asked) -> None:
+        """Add a request for one of these victims."""
+        if uid not in self.uids and self.asked:
+            # Nothing but the first attempt asks for a victim that was unknown.
+            self.asked = {frozenset(self.uids)} if self.count == len(self.uids) else set()
+        self.asked = set(self._asked_after(uid, victims))
         self.count += uid != self.last_uid
         self.last_uid = uid
         self.uids.add(uid)
+
+    def end_with(self, uid: str, victims: _Asked) -> bool | None:
+        """Return whether a request for this victim ends an attempt; `None` if that is not known."""
+        found = {uid not in asked and asked | {uid} == victims for asked in self.asked}
+        return found.pop() if len(found) == 1 else None
+
+    def _asked_after(self, uid: str, victims: _Asked) -> Iterator[_Asked]:
+        for asked in self.asked:
+            if uid == self.last_uid:
+                yield asked
+            if uid not in asked:
+                yield _NONE if asked | {uid} == victims else asked | {uid}
 
 
 class RefusalHistory:
@@ -135,19 +165,17 @@ class RefusalHistory:
         nothing would wake the preemptor until any other pod ends, or for the five minutes after
         which the scheduler tries every pod again.
 
-        So it may wait at the last victim of its first attempt after a pause: later, it is not known
-        where an attempt begins. It may also wait where pods end all the time.
+        So it may wait at the last victim of an attempt. Where the last one is not known, it may
+        wait at any victim once pods end all the time: these wake it.
         """
-        victims = self._victims_of(by) | {uid}
+        victims = frozenset(self._victims_of(by) | {uid})
         requests = self._requests_before(uid, by)
-        if (
-            len(victims) == 1
-            or uid in requests.waited_for
-            or requests.count >= _MAX_ATTEMPTS_IN_A_ROW * len(victims)
-        ):
+        if len(victims) == 1 or uid in requests.waited_for:
             return True
-        is_first_attempt = requests.count == len(requests.uids) == len(victims) - 1
-        return is_first_attempt and uid not in requests.uids
+        is_last = requests.end_with(uid, victims)
+        if is_last is None:
+            return requests.count >= _MAX_ATTEMPTS_IN_A_ROW * len(victims)
+        return is_last
 
     def observe_mark(self, uid: str, *, has_pending_mark: bool) -> None:
         """Record whether a refused pod carries a mark that no operator handles."""
@@ -205,12 +233,19 @@ class RefusalHistory:
         requests = self._requests_before(uid, by)
         if uid in requests.waited_for:
             # The wait is over, and nothing counts but what follows.
-            requests = _Requests(self._monotonic(), waited_for=requests.waited_for - {uid})
+            was_last = requests.waited_for.pop(uid)
+            requests = _Requests(
+                self._monotonic(),
+                asked={_NONE} if was_last else set(),
+                waited_for=requests.waited_for,
+            )
         else:
-            requests.add(uid)
+            victims = frozenset(self._victims_of(by) | {uid})
+            was_last = bool(requests.end_with(uid, victims))
+            requests.add(uid, victims)
             requests.at = self._monotonic()
         if waits:
-            requests.waited_for.add(uid)
+            requests.waited_for[uid] = was_last
         self._requests[by] = requests
 
     def _not_found_answers(self, uid: str, node: str, by: str) -> float:
