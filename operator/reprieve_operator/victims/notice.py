@@ -51,6 +51,9 @@ class Notice:
         self._cleaner_report = cleaner_report
         self._on_pod_written = on_pod_written
         self._queued_since: float | None = None
+        self._unsent: tuple[str, int] | None = None
+        """The eviction and the attempt that this process tried to write, while it does not know
+        whether it did."""
 
     @property
     def hint_lost(self) -> bool:
@@ -61,6 +64,15 @@ class Notice:
     def request_forgotten(self) -> bool:
         """True if the workload no longer knows the request that it once answered."""
         return self._session.poller.request_forgotten
+
+    def on_state_read(self, state: Eviction) -> None:
+        """Send the hint of an attempt that was written though the API server's answer was lost.
+
+        Without this, it would be taken for an attempt of an earlier process. With three lost
+        answers in a row, no attempt would be left, and the workload would never be asked.
+        """
+        if self._unsent == (state.eviction_id, state.attempt):
+            self._begin_attempt()
 
     def current_answer(self, pod: VictimPod, state: Eviction) -> CheckpointAnswer | None:
         """Return what the workload says now, by a call or in its annotation."""
@@ -124,8 +136,12 @@ class Notice:
         Return `False` if the pod has no room for the first state: the eviction then goes on
         without notice. Without this, such a pod would stay forever.
         """
+        state = decision.eviction
+        is_hint = any(move.to is Phase.HINTED or move.resends_hint for move in decision.transitions)
+        is_sent_next = is_hint and not machine.is_hint_queued(state)
+        self._unsent = (state.eviction_id, state.attempt) if is_sent_next else None
         try:
-            await self._write_state(pod, decision.eviction, begins=begins)
+            await self._write_state(pod, state, begins=begins)
         except ApiError as error:
             if not (begins and is_object_too_large(error)):
                 raise
@@ -138,9 +154,8 @@ class Notice:
                 ObjectReference.for_pod(pod.metadata), "SoftEvictionWithoutNotice", note
             )
             return False
-        is_hint = any(move.to is Phase.HINTED or move.resends_hint for move in decision.transitions)
-        if is_hint and not machine.is_hint_queued(decision.eviction):
-            self._session.poller.begin_attempt()
+        if is_sent_next:
+            self._begin_attempt()
         return True
 
     async def cancel(self, pod: VictimPod, state: Eviction) -> None:
@@ -150,6 +165,10 @@ class Notice:
     async def close(self) -> None:
         """End the call to the workload that is under way."""
         await self._session.poller.close()
+
+    def _begin_attempt(self) -> None:
+        self._unsent = None
+        self._session.poller.begin_attempt()
 
     async def _write_state(self, pod: VictimPod, state: Eviction, *, begins: bool) -> None:
         """Write the state, with the request if the annotation carries it."""

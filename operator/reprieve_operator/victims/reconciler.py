@@ -124,6 +124,7 @@ class VictimReconciler:
             self._is_done = True
             return 0.0
         self.progress.on_state_read(state)
+        self._notice.on_state_read(state)
         assessment = await self._assess(pod, state) if begins else Assessment(state)
         state = await self._gang_member.look_up_gang(pod, assessment.state, begins=begins)
         is_leaving = state.phase is Phase.TERMINATING

@@ -37,6 +37,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import annotations_of
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Checkpoint, Eviction, Phase
+from reprieve_runtime.client.api import ApiError
 from reprieve_testing.objects.builders import an_eviction
 from reprieve_testing.operator_parts import a_registry
 from reprieve_testing.servers.stub_api import until
@@ -113,8 +114,14 @@ class Cluster:
     is_busy: bool = False
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
     registry: ReconcilerRegistry | None = None
+    lost_answers: int = 0
+    """Writes of states that are carried out, and answered by a closed connection."""
+    stored: VictimPod | None = None
+    """After a lost answer: the pod as it is."""
 
     async def read_pod(self, *_: object) -> VictimPod | None:
+        if self.stored is not None:
+            return self.stored
         assert self.registry is not None
         reconciler = self.registry._reconcilers.get("uid")
         return None if reconciler is None else reconciler.tracker.pod
@@ -123,7 +130,13 @@ class Cluster:
         self, pod: VictimPod, state: Eviction, *_: object, **__: bool
     ) -> VictimPod:
         self.states.append(state)
-        return with_state(pod, state)
+        written = with_state(pod, state)
+        self.stored = None
+        if self.lost_answers:
+            self.lost_answers -= 1
+            self.stored = written
+            raise ApiError(0, "Unreachable", "Server disconnected")
+        return written
 
     async def write_disruption_target(
         self, pod: VictimPod, state: Eviction, **_: bool
@@ -190,11 +203,12 @@ async def session() -> AsyncIterator[Session]:
         workload: Workload | Behind,
         state: Eviction | None = None,
         client: CheckpointClient | None = None,
+        lost_answers: int = 0,
     ) -> Cluster:
         runner = web.ServerRunner(web.Server(workload.handle), shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        cluster = Cluster()
+        cluster = Cluster(lost_answers=lost_answers)
         client = client or CheckpointClient({HttpEndpoint: HttpTransport})
         recorder: Any = SimpleNamespace(
             event=lambda _, reason, *__, **___: cluster.events.append(reason),
@@ -322,6 +336,18 @@ async def test_a_saved_answer_without_an_id_is_requested_again_by_the_next_opera
     cluster = await session(workload, hinted())
     await until(lambda: cluster.end)
     assert (workload.attempts, workload.looks) == ([2], 1)
+    assert cluster.end is not None
+    assert cluster.end.step == 700
+
+
+@pytest.mark.parametrize("lost_answers", [1, 3, 5])
+async def test_a_workload_is_asked_once_however_many_answers_of_the_api_server_are_lost(
+    session: Session, lost_answers: int
+) -> None:
+    workload = Workload(posts=saying(named(SAVING)), gets=saying(IDLE, named(NEW)))
+    cluster = await session(workload, lost_answers=lost_answers)
+    await until(lambda: cluster.end)
+    assert workload.attempts == [1]
     assert cluster.end is not None
     assert cluster.end.step == 700
 
