@@ -146,6 +146,12 @@ def victim_set_of(pod: VictimPod) -> VictimSetKey | None:
     return victim_set.key_of(preemptor_uid, pod.spec.nodeName)
 
 
+def victims_in_set(pod: VictimPod) -> int | None:
+    """Return how many victims its set has, by the guard's mark; `None`: that is unknown."""
+    found = mark.read(labels_of(pod.metadata), annotations_of(pod.metadata))
+    return found.victims if isinstance(found, mark.Mark) else None
+
+
 def awaited_by_set_until(pod: VictimPod) -> datetime | None:
     """Return until when the other victims of its set wait for this one; `None`: they do not."""
     if has_ended(pod) or (is_terminating(pod) and have_containers_ended(pod)):

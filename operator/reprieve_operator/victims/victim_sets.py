@@ -97,11 +97,8 @@ class VictimSets:
         if key is None:
             return
         if uid not in self._members:
-            self._members[uid] = SetMember(wake, key, self._clock.monotonic())
-            self._filled.set()
-            self._emptied.clear()
+            self._join(pod, uid, SetMember(wake, key, self._clock.monotonic()))
         member = self._members[uid]
-        self._get_or_add(key).members[uid] = member
         before, member.awaited_until = member.awaited_until, pod_state.awaited_by_set_until(pod)
         if before is not None and member.awaited_until is None:
             self._wake_ready(key)
@@ -147,6 +144,17 @@ class VictimSets:
         """True if other victims of its set may be marked in the next moment."""
         member = self._members.get(uid)
         return member is not None and self._clock.monotonic() < self._sets[member.key].grows_until
+
+    def _join(self, pod: VictimPod, uid: str, member: SetMember) -> None:
+        self._members[uid] = member
+        self._filled.set()
+        self._emptied.clear()
+        victim_set = self._get_or_add(member.key)
+        victim_set.members[uid] = member
+        size = pod_state.victims_in_set(pod)
+        if size is not None and len(victim_set.members) >= size:
+            victim_set.grows_until = self._clock.monotonic()
+            self._wake_ready(member.key)
 
     def _get_or_add(self, key: VictimSetKey) -> _VictimSet:
         if key not in self._sets:

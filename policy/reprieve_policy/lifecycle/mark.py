@@ -61,6 +61,8 @@ class Mark:
     grace_seconds: int | None = None
     """`deleteOptions.gracePeriodSeconds`: may shorten the pod's own grace period, never lengthen
     it."""
+    victims: int | None = None
+    """How many victims its preemptor has on the node, in a mark of the guard; `None`: unknown."""
 
 
 def read(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mark | Violation | None:
@@ -112,6 +114,7 @@ def render(mark: Mark) -> str:
         "deleteOptions": options,
         "initiator": mark.initiator or None,
         "reason": mark.reason or None,
+        "victims": mark.victims,
     }
     present = {key: value for key, value in document.items() if value is not None}
     return json.dumps(present, separators=(",", ":"), ensure_ascii=False)
@@ -121,7 +124,7 @@ def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
     options = document.get("deleteOptions")
     options = {} if options is None else options
     grace = options.get("gracePeriodSeconds") if isinstance(options, dict) else options
-    moment = document.get("timestamp")
+    moment, victims = document.get("timestamp"), document.get("victims")
     checks = (
         (
             "timestamp",
@@ -148,6 +151,12 @@ def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
             grace is None or is_whole_number(grace, 0),
             "must be whole seconds, 0 or more",
         ),
+        (
+            "victims",
+            victims,
+            victims is None or is_whole_number(victims, 1),
+            "must be a whole number, 1 or more",
+        ),
     )
     for field, value, is_good, detail in checks:
         if not is_good:
@@ -157,6 +166,7 @@ def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
         reason=_text(document.get("reason")),
         requested_at=timestamp.parse(moment),
         grace_seconds=grace if isinstance(grace, int) else None,
+        victims=victims if isinstance(victims, int) else None,
     )
 
 

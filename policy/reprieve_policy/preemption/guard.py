@@ -227,6 +227,7 @@ def mark_changes(
     *,
     is_exempt: bool = False,
     is_for_sensitive: bool = False,
+    victims: int | None = None,
 ) -> tuple[MetadataChange, ...]:
     """Return the changes that mark the pod.
 
@@ -239,13 +240,18 @@ def mark_changes(
     written twice: a user with the right to delete the pod may write such a mark, but not the
     preemptor's annotation. If the preemptor is unknown, the annotation is empty. Without this, the
     pod would count as an earlier preemptor's victim.
+
+    `victims`: how many the preemptor has on the node, if that is known. Without it, the operator
+    waits for others before the first goes.
     """
     if request_kind is RequestKind.EVICTION:
         return (MetadataChange("labels", keys.SOFT_EVICTION, mark.EVICT),)
     reason = f"{_REASON} {preemptor_uid}".strip() + (
         ", which is sensitive" if is_for_sensitive else ""
     )
-    asked = mark.Mark(initiator=mark.GUARD_INITIATOR, reason=reason, requested_at=now)
+    asked = mark.Mark(
+        initiator=mark.GUARD_INITIATOR, reason=reason, requested_at=now, victims=victims
+    )
     return (
         MetadataChange("labels", keys.SOFT_EVICTION, mark.REQUESTED if is_exempt else mark.MARKED),
         MetadataChange("annotations", keys.KOORDINATOR_SOFT_EVICTION, mark.render(asked)),

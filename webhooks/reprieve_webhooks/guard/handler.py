@@ -65,7 +65,7 @@ class Guard:
             now,
         )
         self._refusal_recorder = RefusalRecorder(api, timeout_seconds=timeout_seconds, now=now)
-        self._marker = Marker(self._reader, self._contexts, self._evaluator, now)
+        self._marker = Marker(self._reader, self._contexts, self._evaluator, self._victim_sets, now)
 
     async def answer(self, request: GuardRequest) -> AdmissionResponse:
         """Answer one review."""

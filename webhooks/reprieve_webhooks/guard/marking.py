@@ -9,7 +9,7 @@ from reprieve_policy.preemption import guard
 from reprieve_policy.preemption.guard import RequestKind
 from reprieve_policy.preemption.selection.snapshot import GangKey
 from reprieve_runtime.client.api import ApiError
-from reprieve_webhooks.snapshot.recent_choices import PodIdentity, VictimSet
+from reprieve_webhooks.snapshot.recent_choices import PodIdentity, VictimSet, VictimSetLookup
 
 from .evaluator import Evaluator, PossiblePreemptor
 from .reader import GuardReader
@@ -29,9 +29,11 @@ class Marker:
         reader: GuardReader,
         contexts: ReviewContextReader,
         evaluator: Evaluator,
+        victim_sets: VictimSetLookup,
         now: Callable[[], datetime],
     ) -> None:
         self._reader, self._contexts, self._evaluator, self._now = reader, contexts, evaluator, now
+        self._victim_sets = victim_sets
 
     async def mark(self, context: ReviewContext, candidate: PossiblePreemptor | None) -> bool:
         """Mark a pod; `False` if it changed since the decision. Raises `ApiError`."""
@@ -41,11 +43,20 @@ class Marker:
             self._now(),
             is_exempt=candidate is not None and candidate.preemptor.is_exempt,
             is_for_sensitive=candidate is not None and candidate.is_sensitive,
+            victims=None if candidate is None else self._count_victims(context, candidate),
         )
         # At the version under decision: if the operator has begun meanwhile, its phase must not be
         # overwritten.
         version = context.victim.metadata.resourceVersion
         return await self._reader.mark(context.identity, changes, version)
+
+    def _count_victims(self, context: ReviewContext, candidate: PossiblePreemptor) -> int | None:
+        """Return how many victims the extender chose with this one; `None` beside gangs."""
+        victim = context.victim
+        chosen = self._victim_sets.find(victim.node, victim.uid, by=candidate.uid)
+        if chosen is None or chosen.whole_gang_uids or context.gang is not None:
+            return None
+        return len(chosen.victims)
 
     async def mark_changed(self, context: ReviewContext, candidate: PossiblePreemptor) -> bool:
         """Decide again on a pod that changed since the decision; `False` if it is not marked.
