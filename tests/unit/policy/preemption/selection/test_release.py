@@ -209,6 +209,19 @@ def test_pods_that_leave_one_after_another_keep_the_rest_of_their_gang_for_one_c
     assert not is_renewable
 
 
+def test_every_pod_of_such_a_gang_is_recorded():
+    staying = [a_scheduled_pod(name, gang=TEAM) for name in ("one", "two")]
+    decoy = a_scheduled_pod("decoy", gang=TEAM, **MARKED)
+    node_infos = (a_node_info("a", *staying, cpu=2), a_node_info("b", decoy, cpu=1))
+    snapshot = (
+        a_snapshot(*node_infos).with_gang("old", DisruptionMode.SINGLE, min_available=3).build()
+    )
+
+    recorded = selection.renewably_refused(ONE, snapshot, ["a"], 9)
+
+    assert [pod.name for pod in recorded] == ["one", "two"]
+
+
 def test_a_gang_that_leaves_for_this_preemptor_is_not_recorded():
     """Each of its pods is marked in a moment: one more write would only be in the way."""
     leaves = a_scheduled_pod("leaves", gang=TEAM, **NOTIFIED, preemptor_uid=ONE.demand.uid)
