@@ -151,12 +151,6 @@ def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
             grace is None or is_whole_number(grace, 0),
             "must be whole seconds, 0 or more",
         ),
-        (
-            "victims",
-            victims,
-            victims is None or is_whole_number(victims, 1),
-            "must be a whole number, 1 or more",
-        ),
     )
     for field, value, is_good, detail in checks:
         if not is_good:
@@ -166,7 +160,8 @@ def _from_document(document: dict[str, object], path: str) -> Mark | Violation:
         reason=_text(document.get("reason")),
         requested_at=timestamp.parse(moment),
         grace_seconds=grace if isinstance(grace, int) else None,
-        victims=victims if isinstance(victims, int) else None,
+        # Of Reprieve alone: another program's field of this name is ignored, as any other.
+        victims=victims if isinstance(victims, int) and is_whole_number(victims, 1) else None,
     )
 
 

@@ -33,7 +33,7 @@ from reprieve_testing.servers.stub_api import until
 SAVES = {keys.CHECKPOINT_HINT: "annotation:"}
 ON_SIGTERM = {keys.CHECKPOINT_HINT: "sigterm:", keys.ESTIMATED_CHECKPOINT_TIME: "2m"}
 SAVED = {"state": "saved"}
-MARK = mark.render(mark.Mark(initiator=mark.GUARD_INITIATOR, reason="preemption"))
+MARK = mark.Mark(initiator=mark.GUARD_INITIATOR, reason="preemption")
 WITNESS = "witness"
 SHORT_SECONDS = 0.05
 LONG_SECONDS = 1000.0
@@ -127,9 +127,11 @@ class Cluster:
         preemptor: str = "uid-of-high",
         node: str = "node",
         state: Eviction | None = None,
+        victims: int | None = None,
     ) -> None:
         """Create a pod that is marked for this preemptor, and show it to the operator."""
-        marks = {keys.KOORDINATOR_SOFT_EVICTION: MARK, keys.PREEMPTOR: preemptor}
+        text = mark.render(replace(MARK, victims=victims))
+        marks = {keys.KOORDINATOR_SOFT_EVICTION: text, keys.PREEMPTOR: preemptor}
         metadata = {"namespace": "team", "name": name, "uid": f"uid-of-{name}"}
         document = {
             "metadata": metadata,
@@ -237,6 +239,19 @@ async def test_a_victim_without_notice_that_is_marked_first_waits_for_the_others
     cluster.sets._sets[key].grows_until = 0.0
     cluster.sets.wake(key)
     await until(lambda: len(cluster.deleted) == 2)
+    await cluster.registry.close()
+
+
+async def test_a_victim_waits_for_no_more_others_than_its_mark_says() -> None:
+    cluster = Cluster(growing_seconds=LONG_SECONDS)
+    cluster.sets.on_listed()
+    cluster.mark("alone", preemptor="uid-of-one", victims=1)
+    await until(lambda: "alone" in cluster.deleted)
+    cluster.mark("first", victims=2)
+    await until(lambda: cluster.phase("first") is Phase.SETTLED)
+    assert await cluster.is_held("first")
+    cluster.mark("second", victims=2)
+    await until(lambda: len(cluster.deleted) == 3)
     await cluster.registry.close()
 
 

@@ -174,6 +174,14 @@ async def test_a_gang_evicted_as_a_unit_is_marked_for_the_preemptor_that_it_was_
         assert "uid-of-high" in json.dumps(ours.fixture.stub.patches)
 
 
+async def test_each_mark_says_how_many_victims_there_are(tmp_path: Path) -> None:
+    async with beside(tmp_path, "auto", *(a_chosen(name, "4") for name in "ab")) as ours:
+        await ours.choose("a")
+        await ours.delete("a", is_nominated=False)
+        assert sorted(ours.fixture.marked()) == ["a", "b"]
+        assert all('\\"victims\\":2' in json.dumps(patch) for _, patch in ours.fixture.stub.patches)
+
+
 @pytest.mark.parametrize(("said", "is_nominated"), PACES.values(), ids=PACES)
 async def test_all_pods_that_a_gang_can_spare_are_marked(
     tmp_path: Path, said: str, *, is_nominated: bool

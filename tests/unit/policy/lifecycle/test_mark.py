@@ -95,6 +95,9 @@ READ = {
         annotated(r'{"reason":"two\nlines"}'),
         Mark(reason="two lines"),
     ),
+    "the number of victims": (annotated('{"victims":2}'), Mark(victims=2)),
+    "no number of victims is ignored": (annotated('{"victims":0,"reason":"a"}'), Mark(reason="a")),
+    "another text for victims is ignored": (annotated('{"victims":"2"}'), Mark()),
     "a lone surrogate cannot be kept": (annotated(r'{"reason":"a\ud800b"}'), Mark(reason="a b")),
     "a long text is cut at 256 bytes": (
         annotated(json.dumps({"reason": "再" * 200})),
@@ -216,7 +219,9 @@ JSON = st.recursive(
     max_leaves=5,
 )
 OPTIONS = st.dictionaries(st.just("gracePeriodSeconds"), JSON) | JSON
-DOCUMENTS = st.dictionaries(st.sampled_from(["timestamp", "initiator", "reason"]), JSON).flatmap(
+DOCUMENTS = st.dictionaries(
+    st.sampled_from(["timestamp", "initiator", "reason", "victims"]), JSON
+).flatmap(
     lambda document: OPTIONS.map(lambda options: json.dumps({**document, "deleteOptions": options}))
 )
 

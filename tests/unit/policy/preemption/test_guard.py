@@ -650,13 +650,18 @@ def test_an_allowed_request_has_no_mark_and_no_warning() -> None:
 
 
 def test_the_mark_of_a_preemption_names_the_preemptor_by_its_uid_only() -> None:
-    labels, annotations = marked(guard.mark_changes(RequestKind.PREEMPTION, "uid-of-high", NOW))
+    labels, annotations = marked(
+        guard.mark_changes(RequestKind.PREEMPTION, "uid-of-high", NOW, victims=3)
+    )
     assert labels == {keys.SOFT_EVICTION: "marked"}
     assert annotations[keys.PREEMPTOR] == "uid-of-high"
     assert mark.is_written_by_reprieve(annotations)
     found = mark.parse_annotation(annotations[keys.KOORDINATOR_SOFT_EVICTION], "")
     assert found == mark.Mark(
-        initiator="kube-scheduler", reason="preempted by pod uid-of-high", requested_at=NOW
+        initiator="kube-scheduler",
+        reason="preempted by pod uid-of-high",
+        requested_at=NOW,
+        victims=3,
     )
 
 
