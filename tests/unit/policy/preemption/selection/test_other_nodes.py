@@ -87,6 +87,7 @@ CASES = {
     "only offered nodes once there was room where the preemptor is nominated, in vain": Case(
         preemptor=a_preemptor(nominated_node="nominated"),
         further=[a_node_info("nominated", cpu=1)],
+        reported_room={"nominated"},
         want="offered",
     ),
     "other nodes too while there is no room where it is nominated": Case(
@@ -134,6 +135,21 @@ def test_room_that_comes_on_another_node_is_waited_for_and_claimed() -> None:
     assert found.node_statuses["other"] is DryRunStatus.ROOM_BEING_RELEASED
     assert found.claim is not None
     assert (found.claim.node, found.claim.leaving_pod.name) == ("other", "leaving")
+
+
+@pytest.mark.parametrize("field", ["", "depends_on_other_pods", "volumes_limit_nodes"])
+def test_room_where_the_preemptor_is_nominated_is_waited_for_although_it_is_not_offered(
+    field: str,
+) -> None:
+    """The last victim has just ended. Without this, a second set of victims would go."""
+    preemptor = a_preemptor(
+        nominated_node="nominated", **dict.fromkeys(filter(None, [field]), True)
+    )
+    found = decided(Case(preemptor=preemptor, further=[a_node_info("nominated", cpu=1)], want=None))
+
+    assert found.best is None
+    assert found.claim is None
+    assert found.node_statuses["nominated"] is DryRunStatus.HAS_ROOM
 
 
 def test_other_nodes_without_victims_are_not_reported() -> None:
