@@ -248,10 +248,13 @@ def _results_on_others(
     there.
     """
     node_infos = eligibility.snapshot.nodes
+    # A pod on another node of a rack or zone may keep the preemptor away from all of it.
+    repelling = select_victims.repelling_domains(eligibility)
     found = {
         node: _candidate_on(node, dry_run)
         for node in nodes
         if not select_victims.depends_on_other_pods(node_infos[node], eligibility)
+        and not any(node_infos[node].labels.get(key) == value for key, value in repelling)
     }
     return {
         node: result

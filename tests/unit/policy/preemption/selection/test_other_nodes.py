@@ -25,6 +25,13 @@ from reprieve_testing.objects.snapshots import (
 ONE = a_preemptor()
 LEAVING: Mapping[str, Any] = {"is_leaving": True, "is_guarded": True, "preemptor_uid": "first"}
 EVERY_POD = AntiAffinity(None, ())
+EVERY_POD_OF_THE_RACK = AntiAffinity(None, (), "rack")
+
+
+def repelling(rack: str) -> NodeInfo:
+    """Return a node of which a pod keeps all others away from its rack."""
+    first = a_scheduled_pod("first", priority=9000, anti_affinity=(EVERY_POD_OF_THE_RACK,))
+    return a_node_info("repelling", first, cpu=1, labels={"rack": rack})
 
 
 def losing(name: str, seconds: float, **fields: Any) -> ScheduledPod:
@@ -68,6 +75,12 @@ CASES = {
     "no node whose pods keep the preemptor away": Case(
         other=a_node_info("other", losing("young", 100, anti_affinity=(EVERY_POD,)), cpu=1),
         want="offered",
+    ),
+    "no node of a rack from which a pod on another node keeps the preemptor away": Case(
+        other=replace(OTHER, labels={"rack": "r1"}), further=[repelling("r1")], want="offered"
+    ),
+    "a node of another rack than that from which a pod keeps the preemptor away": Case(
+        other=replace(OTHER, labels={"rack": "r2"}), further=[repelling("r1")], want="other"
     ),
     "a node whose pods keep others away": Case(
         other=a_node_info(
