@@ -254,7 +254,7 @@ def _results_on_others(
         node: _candidate_on(node, dry_run)
         for node in nodes
         if not select_victims.depends_on_other_pods(node_infos[node], eligibility)
-        and not any(node_infos[node].labels.get(key) == value for key, value in repelling)
+        and not any(node_infos[node].labels.get(key) in values for key, values in repelling.items())
     }
     return {
         node: result

@@ -146,14 +146,15 @@ def depends_on_other_pods(node_info: NodeInfo, eligibility: Eligibility) -> bool
     return eligibility.preemptor.depends_on_other_pods or any(_repelling(node_info, eligibility))
 
 
-def repelling_domains(eligibility: Eligibility) -> frozenset[tuple[str, str]]:
-    """Return the labels of nodes from which some pod keeps the preemptor away, on any node."""
-    return frozenset(
-        (term.topology_key, node_info.labels[term.topology_key])
-        for node_info in eligibility.snapshot.nodes.values()
-        for term in _repelling(node_info, eligibility)
-        if term.topology_key in node_info.labels
-    )
+def repelling_domains(eligibility: Eligibility) -> Mapping[str, Collection[str]]:
+    """Return the nodes from which some pod keeps the preemptor away: by label, its values."""
+    domains: dict[str, set[str]] = {}
+    for node_info in eligibility.snapshot.nodes.values():
+        for term in _repelling(node_info, eligibility):
+            if term.topology_key in node_info.labels:
+                value = node_info.labels[term.topology_key]
+                domains.setdefault(term.topology_key, set()).add(value)
+    return domains
 
 
 def _repelling(node_info: NodeInfo, eligibility: Eligibility) -> Iterator[AntiAffinity]:
