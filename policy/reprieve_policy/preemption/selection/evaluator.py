@@ -259,8 +259,24 @@ def _results_on_others(
     return {
         node: result
         for node, result in found.items()
-        if isinstance(result, Selection) or result is DryRunStatus.ROOM_BEING_RELEASED
+        if isinstance(result, Selection)
+        or (
+            result is DryRunStatus.ROOM_BEING_RELEASED
+            and _may_be_offered(node_infos[node], eligibility)
+        )
     }
+
+
+def _may_be_offered(node_info: NodeInfo, eligibility: Eligibility) -> bool:
+    """True where a pod leaves that a scheduler may preempt by priority.
+
+    Without this, a preemptor would wait for pods of higher priorities too, and any pod could take
+    their room first: no scheduler offers such a node, so the preemptor is not nominated to it.
+    """
+    return any(
+        pod.is_leaving and eligibility.reason(pod) is RefusalReason.ALREADY_LEAVING
+        for pod in node_info.pods
+    )
 
 
 def _candidate_on(node: str, dry_run: NodeDryRun) -> Selection | DryRunStatus:

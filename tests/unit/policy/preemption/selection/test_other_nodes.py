@@ -140,6 +140,18 @@ def test_the_node_whose_victims_are_chosen(case: Case) -> None:
     assert best.node == case.want
 
 
+@pytest.mark.parametrize("priority", [9000, 1000])
+def test_room_of_pods_that_no_scheduler_may_preempt_is_not_waited_for_on_another_node(
+    priority: int,
+) -> None:
+    """The preemptor would not be nominated there, and any other pod could take the room."""
+    leaving = a_scheduled_pod("leaving", priority=priority, **LEAVING)
+    found = decided(Case(other=a_node_info("other", leaving, cpu=1), want=None))
+
+    assert found.best is not None
+    assert found.best.node == "offered"
+
+
 def test_room_that_comes_on_another_node_is_waited_for_and_claimed() -> None:
     coming = a_node_info("other", a_scheduled_pod("leaving", **LEAVING), cpu=1)
     found = decided(Case(other=coming, want=None))
