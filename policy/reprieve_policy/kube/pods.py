@@ -123,6 +123,7 @@ class PodAffinityTerm:
     Of `namespaceSelector` only its presence is read.
     """
 
+    topologyKey: str = ""
     labelSelector: LabelSelector | None = None
     namespaces: Sequence[str] | None = None
     namespaceSelector: Mapping[str, object] | None = None
@@ -160,6 +161,10 @@ class SchedulingVolume(Volume):
     csi: Mapping[str, object] | None = None
     awsElasticBlockStore: Mapping[str, object] | None = None
     gcePersistentDisk: Mapping[str, object] | None = None
+    azureDisk: Mapping[str, object] | None = None
+    cinder: Mapping[str, object] | None = None
+    portworxVolume: Mapping[str, object] | None = None
+    vsphereVolume: Mapping[str, object] | None = None
     iscsi: Mapping[str, object] | None = None
     rbd: Mapping[str, object] | None = None
 

@@ -227,6 +227,8 @@ class Extender:
                 return self._respond(CallOutcome.EXEMPT)
             # Placing the rest of a gang takes time, too.
             search_deadline = deadline.halfway() if preemptor.pending_members else deadline
+            # Its own: without victims there, what was offered is searched all the same.
+            others_deadline = replace(search_deadline)
             snapshot = self._cluster_view.snapshot()
             decision = await asyncio.to_thread(
                 selection.decide,
@@ -235,8 +237,10 @@ class Extender:
                 search_deadline.until_over(nodes),
                 args.candidates,
                 deadline.stops_work,
-                other_nodes=search_deadline.until_over(self._other_nodes(snapshot, args)),
-                reported_room=self._reported_free_nodes.filter(args.preemptor_uid, nodes),
+                other_nodes=others_deadline.until_over(self._other_nodes(snapshot, args)),
+                reported_room=self._reported_free_nodes.filter(
+                    args.preemptor_uid, {*nodes, preemptor.nominated_node or ""}
+                ),
                 is_only_best_wanted=True,
             )
             # No scheduler will act on the result: do not assume it, and do not remember it.
@@ -245,7 +249,10 @@ class Extender:
             if decision.best is None and decision.claim is None and decision.reason is None:
                 await self._record_refusals(preemptor, nodes)
             return self._accept(
-                preemptor, decision, cut_short=deadline.cut_short or search_deadline.cut_short
+                preemptor,
+                decision,
+                cut_short=deadline.cut_short or search_deadline.cut_short,
+                others_cut_short=others_deadline.cut_short,
             )
 
     def _other_nodes(self, snapshot: Snapshot, args: PreemptionArgs) -> Iterator[str]:
@@ -300,7 +307,12 @@ class Extender:
             await asyncio.sleep(_POLL_SECONDS)
 
     def _accept(
-        self, preemptor: Preemptor, decision: PreemptionDecision, *, cut_short: bool
+        self,
+        preemptor: Preemptor,
+        decision: PreemptionDecision,
+        *,
+        cut_short: bool,
+        others_cut_short: bool,
     ) -> ExtenderResponse:
         self._metrics.count_rejected_nodes(Counter(decision.node_statuses.values()))
         best = decision.best
@@ -346,7 +358,8 @@ class Extender:
         )
         result = PreemptionResult(best.node, uids, best.pdb_violations)
         return self._respond(
-            CallOutcome.PARTIAL if cut_short else CallOutcome.CHOSEN, api.render(result)
+            CallOutcome.PARTIAL if cut_short or others_cut_short else CallOutcome.CHOSEN,
+            api.render(result),
         )
 
     def _nominate(self, preemptor: Preemptor, claim: RoomClaim) -> ExtenderResponse:

@@ -95,11 +95,15 @@ class Guard:
             )
         decision, nominees, candidate = await self._evaluate(context)
         is_marked = True
-        if decision.sets_mark and not request.is_dry_run:
+        sets_mark = decision.sets_mark and not request.is_dry_run
+        if sets_mark:
             is_marked = await self._mark(context, candidate)
         if request_kind is RequestKind.PREEMPTION and not request.is_dry_run:
             decision = await self._bound_refusal(context, decision, is_marked=is_marked)
-        return self._respond(request, context, decision, nominees, is_marked=is_marked)
+        # Also where it is not marked: it has changed since the decision.
+        return self._respond(
+            request, context, decision, nominees, is_marked=is_marked, is_changed=sets_mark
+        )
 
     async def _reviewed_pod(self, request: GuardRequest) -> GuardedPod | None:
         """Return the pod under review; `None` if the guard does not apply."""
@@ -208,6 +212,7 @@ class Guard:
         nominees: Sequence[NominatedPod],
         *,
         is_marked: bool,
+        is_changed: bool,
     ) -> AdmissionResponse:
         kind, outcome = request.kind.kind, _outcome(decision)
         if decision.violation is None:
@@ -231,7 +236,8 @@ class Guard:
             context, decision, mode, nominees
         )
         if (
-            may_answer_not_found and self._try_not_found(context, decision, nominees[0])
+            may_answer_not_found
+            and self._try_not_found(context, decision, nominees[0], is_changed=is_changed)
         ) or self._others_wait(context, nominees):
             return AdmissionResponse(
                 response.build_not_found(request.uid, decision.violation), kind, outcome
@@ -244,7 +250,9 @@ class Guard:
         return _too_many_requests(
             request,
             decision,
-            self._retry_after(context, decision, mode, nominees, is_short=is_short),
+            self._retry_after(
+                context, decision, mode, nominees, is_short=is_short, is_changed=is_changed
+            ),
         )
 
     def _scheduler_mode(
@@ -280,7 +288,12 @@ class Guard:
         )
 
     def _try_not_found(
-        self, context: ReviewContext, decision: GuardDecision, preemptor: NominatedPod
+        self,
+        context: ReviewContext,
+        decision: GuardDecision,
+        preemptor: NominatedPod,
+        *,
+        is_changed: bool,
     ) -> bool:
         """Record a 404 answer; `False` if the preemptor got too many, and is to wait now."""
         history = self._refusal_history
@@ -291,7 +304,7 @@ class Guard:
             decision.has_victims_elsewhere or history.may_wait(uid, by)
         ):
             return False
-        history.record_not_found(key, node, by=by)
+        history.record_not_found(key, node, by=by, is_changed=is_changed)
         return True
 
     def _others_wait(self, context: ReviewContext, nominees: Sequence[NominatedPod]) -> bool:
@@ -311,6 +324,7 @@ class Guard:
         nominees: Sequence[NominatedPod],
         *,
         is_short: bool,
+        is_changed: bool,
     ) -> int | None:
         uid, node = context.victim.uid, context.victim.node
         by = nominees[0].preemptor_key if nominees else ""
@@ -323,7 +337,9 @@ class Guard:
             now=self._now(),
         )
         if context.request_kind is RequestKind.PREEMPTION:
-            self._refusal_history.record_refusal(uid, node, by=by, was_timed=seconds is not None)
+            self._refusal_history.record_refusal(
+                uid, node, by=by, was_timed=seconds is not None, is_changed=is_changed
+            )
             if seconds is not None:
                 self._waiting_requests.add(uid, by, seconds)
         return seconds

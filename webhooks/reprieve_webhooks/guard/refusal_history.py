@@ -53,10 +53,10 @@ _NONE: _Asked = frozenset()
 class _Requests:
     """The requests of one preemptor's scheduler, one after another without a pause of its own.
 
-    Each attempt asks once for each of its victims, in an order of its own. The API server may ask
-    twice about one request, if the pod has just changed. So it may be unknown where an attempt
-    begins: if a request repeats the last one of an attempt, that may have been asked about twice,
-    or the next attempt has begun.
+    Each attempt asks once for each of its victims, in an order of its own. The API server asks
+    twice about one request if the pod changes during the review, and may do so if it has just
+    changed. So it may be unknown where an attempt begins: if a request repeats the last one of an
+    attempt, that may have been asked about twice, or the next attempt has begun.
     """
 
     at: float
@@ -64,6 +64,8 @@ class _Requests:
     uids: set[str] = field(default_factory=set)
     count: int = 0
     last_uid: str = ""
+    repeated: set[str] = field(default_factory=set)
+    """The victims that changed during their reviews: the API server asks about each once more."""
     asked: set[_Asked] = field(default_factory=lambda: {_NONE})
     """What the current attempt has asked for, in each way to understand the requests; empty if
     there is none."""
@@ -172,6 +174,8 @@ class RefusalHistory:
         requests = self._requests_before(uid, by)
         if len(victims) == 1 or uid in requests.waited_for:
             return True
+        if uid in requests.repeated:
+            return False
         is_last = requests.end_with(uid, victims)
         if is_last is None:
             return requests.count >= _MAX_ATTEMPTS_IN_A_ROW * len(victims)
@@ -183,22 +187,28 @@ class RefusalHistory:
         if has_pending_mark:
             self._marked_since[uid] = self._monotonic() if since is None else since
 
-    def record_refusal(self, uid: str, node: str, *, by: str, was_timed: bool) -> None:
-        """Record that the deletion of a pod was refused; `was_timed`: with `retryAfterSeconds`."""
+    def record_refusal(
+        self, uid: str, node: str, *, by: str, was_timed: bool, is_changed: bool = False
+    ) -> None:
+        """Record that the deletion of a pod was refused; `was_timed`: with `retryAfterSeconds`.
+
+        `is_changed`: the pod has changed during the review.
+        """
         not_found = self._not_found_answers(uid, node, by)
-        self._record_request(uid, by, waits=was_timed)
+        self._record_request(uid, by, waits=was_timed, is_changed=is_changed)
         before = self._refusals.pop(uid, None)
         is_retry = before is not None and before.preemptor == by and self._is_immediate(before)
         immediate = 0 if was_timed else 1 + (before.immediate_retries if before and is_retry else 0)
         self._refusals[uid] = _Refusal(node, self._monotonic(), by, immediate, not_found)
 
-    def record_not_found(self, uid: str, node: str, *, by: str) -> None:
+    def record_not_found(self, uid: str, node: str, *, by: str, is_changed: bool = False) -> None:
         """Record that the deletion of a pod was answered with 404.
 
-        The scheduler retries whenever a pod ends anywhere.
+        The scheduler retries whenever a pod ends anywhere. `is_changed`: the pod has changed during
+        the review.
         """
         not_found = self._not_found_answers(uid, node, by)
-        self._record_request(uid, by)
+        self._record_request(uid, by, is_changed=is_changed)
         self._refusals.pop(uid, None)
         self._refusals[uid] = _Refusal(node, self._monotonic(), by, 0, not_found + 1)
 
@@ -227,11 +237,18 @@ class RefusalHistory:
         is_pause = now - known.at >= _IMMEDIATE_SECONDS and uid not in known.waited_for
         return _Requests(now) if is_pause else known
 
-    def _record_request(self, uid: str, by: str, *, waits: bool = False) -> None:
+    def _record_request(
+        self, uid: str, by: str, *, waits: bool = False, is_changed: bool = False
+    ) -> None:
         if not by:
             return
         requests = self._requests_before(uid, by)
-        if uid in requests.waited_for:
+        if uid in requests.repeated:
+            # The scheduler gets only this answer.
+            requests.repeated.remove(uid)
+            was_last = requests.waited_for.pop(uid, False)
+            requests.at, is_changed = self._monotonic(), False
+        elif uid in requests.waited_for:
             # The wait is over, and nothing counts but what follows.
             was_last = requests.waited_for.pop(uid)
             requests = _Requests(
@@ -244,6 +261,8 @@ class RefusalHistory:
             was_last = bool(requests.end_with(uid, victims))
             requests.add(uid, victims)
             requests.at = self._monotonic()
+        if is_changed:
+            requests.repeated.add(uid)
         if waits:
             requests.waited_for[uid] = was_last
         self._requests[by] = requests

@@ -83,9 +83,11 @@ def decide(
 
     `other_nodes`: nodes that a scheduler has not offered, where victims may be better.
 
-    `proposed` are the scheduler's own victims by node, as uids. `reported_room`: nodes that were
-    recently reported to the scheduler as having room for the preemptor. Once `is_expired` returns
-    true, the decision ends with what was found: a gang that is not placed by then is not placed.
+    `proposed` are the scheduler's own victims by node, as uids. With them, room on the node that
+    the preemptor is nominated to counts also if that was not offered. `reported_room`: nodes that
+    were recently reported to the scheduler as having room for the preemptor. Once `is_expired`
+    returns true, the decision ends with what was found: a gang that is not placed by then is not
+    placed.
 
     If only the scheduler can tell what fits, its own victims are taken, provided that all of them
     may be victims. That is so with pod affinity, topology spread or device claims, and on a node in
@@ -110,9 +112,14 @@ def decide(
     results = {node: _dry_run_node(node, dry_run, eligibility, proposed or {}) for node in nodes}
     proposed_again = _proposed_again(results, reported_room, eligibility, proposed or {})
     results |= proposed_again
+    nominated = preemptor.nominated_node
+    has_room = proposed is not None and _has_room_where_nominated(dry_run, eligibility, results)
+    if has_room and nominated is not None and nominated not in reported_room:
+        # Its victims may have ended since the scheduler looked.
+        results[nominated] = DryRunStatus.HAS_ROOM
     others = (
         _results_on_others(other_nodes, dry_run, eligibility)
-        if not proposed_again and _fits_wherever_there_is_room(dry_run, eligibility, results)
+        if not (proposed_again or has_room or _needs_its_scheduler(preemptor))
         else {}
     )
     results |= others
@@ -210,24 +217,25 @@ def _dry_run_node(
     return DryRunStatus.PROPOSAL_OUTDATED if is_outdated else result
 
 
-def _fits_wherever_there_is_room(
-    dry_run: NodeDryRun, eligibility: Eligibility, seen: Collection[str]
-) -> bool:
-    """True if no scheduler is needed to tell on which nodes the preemptor fits.
+def _needs_its_scheduler(preemptor: Preemptor) -> bool:
+    """True if only its scheduler can tell on which nodes with room the preemptor fits."""
+    return preemptor.depends_on_other_pods or preemptor.volumes_limit_nodes
 
-    If there is room where it is nominated, and it still waits, its scheduler knows of a limit that
+
+def _has_room_where_nominated(
+    dry_run: NodeDryRun, eligibility: Eligibility, offered: Collection[str]
+) -> bool:
+    """True if the preemptor has room on the node that it is nominated to, which is not offered.
+
+    If that was reported to its scheduler, and it still waits, the scheduler knows of a limit that
     is not evaluated here. Without this, such a preemptor would take victims on one node after the
     other, and run on none.
     """
-    preemptor, nominated = eligibility.preemptor, eligibility.preemptor.nominated_node
-    return not (
-        preemptor.depends_on_other_pods
-        or preemptor.volumes_limit_nodes
-        or (
-            nominated is not None
-            and nominated not in seen
-            and dry_run.result_for(nominated) is DryRunStatus.HAS_ROOM
-        )
+    nominated = eligibility.preemptor.nominated_node
+    return (
+        nominated is not None
+        and nominated not in offered
+        and dry_run.result_for(nominated) is DryRunStatus.HAS_ROOM
     )
 
 
@@ -240,16 +248,35 @@ def _results_on_others(
     there.
     """
     node_infos = eligibility.snapshot.nodes
+    # A pod on another node of a rack or zone may keep the preemptor away from all of it.
+    repelling = select_victims.repelling_domains(eligibility)
     found = {
         node: _candidate_on(node, dry_run)
         for node in nodes
         if not select_victims.depends_on_other_pods(node_infos[node], eligibility)
+        and not any(node_infos[node].labels.get(key) in values for key, values in repelling.items())
     }
     return {
         node: result
         for node, result in found.items()
-        if isinstance(result, Selection) or result is DryRunStatus.ROOM_BEING_RELEASED
+        if isinstance(result, Selection)
+        or (
+            result is DryRunStatus.ROOM_BEING_RELEASED
+            and _may_be_offered(node_infos[node], eligibility)
+        )
     }
+
+
+def _may_be_offered(node_info: NodeInfo, eligibility: Eligibility) -> bool:
+    """True where a pod leaves that a scheduler may preempt by priority.
+
+    Without this, a preemptor would wait for pods of higher priorities too, and any pod could take
+    their room first: no scheduler offers such a node, so the preemptor is not nominated to it.
+    """
+    return any(
+        pod.is_leaving and eligibility.reason(pod) is RefusalReason.ALREADY_LEAVING
+        for pod in node_info.pods
+    )
 
 
 def _candidate_on(node: str, dry_run: NodeDryRun) -> Selection | DryRunStatus:

@@ -60,12 +60,16 @@ class NodeDryRun:
         return self._results[node]
 
     def add_candidate(self, result: Selection | DryRunStatus) -> None:
-        """Note the result as one that a worse node cannot replace."""
-        best = self._best
+        """Note the result as one that a worse node cannot replace.
+
+        Not one with more victims than a decision allows: it is rejected.
+        """
+        best, most = self._best, self._eligibility.snapshot.settings.max_victims
         if (
             best is not None
             and isinstance(result, Selection)
             and result.violations == 0
+            and len(result.units) <= most
             and (best.loss is None or result.loss < best.loss)
         ):
             best.loss = result.loss

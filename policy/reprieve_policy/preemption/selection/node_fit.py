@@ -323,13 +323,17 @@ def volumes_limit_nodes(spec: PodSpec) -> bool:
 
 
 def _sources_of_nodes(volume: SchedulingVolume) -> tuple[Mapping[str, object] | None, ...]:
-    """Return the sources that kube-scheduler's filters of volumes look at."""
+    """Return the sources that kube-scheduler's filters of volumes look at, some once migrated."""
     return (
         volume.persistentVolumeClaim,
         volume.ephemeral,
         volume.csi,
         volume.awsElasticBlockStore,
         volume.gcePersistentDisk,
+        volume.azureDisk,
+        volume.cinder,
+        volume.portworxVolume,
+        volume.vsphereVolume,
         volume.iscsi,
         volume.rbd,
     )
@@ -373,4 +377,4 @@ def _anti_affinity(term: PodAffinityTerm, namespace: str) -> AntiAffinity:
     named = (
         None if term.namespaceSelector is not None else frozenset(term.namespaces or (namespace,))
     )
-    return AntiAffinity(named, requirements_of(term.labelSelector))
+    return AntiAffinity(named, requirements_of(term.labelSelector), term.topologyKey)

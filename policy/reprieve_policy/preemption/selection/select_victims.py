@@ -5,7 +5,7 @@ Which of the possible victims go is decided by `least_loss` or `priority_order`,
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reprieve_policy.config.settings import PRIORITY
@@ -17,7 +17,7 @@ from .node_fit import CombinedDemand, RemainingCapacity
 from .node_status import DryRunStatus
 from .reasons import RefusalReason
 from .release import ReleaseCertainty
-from .snapshot import GangKey, NodeInfo, ScheduledPod
+from .snapshot import AntiAffinity, GangKey, NodeInfo, ScheduledPod
 from .victim_units import Selection
 
 
@@ -141,13 +141,28 @@ def is_proposal_outdated(
 
 def depends_on_other_pods(node_info: NodeInfo, eligibility: Eligibility) -> bool:
     """True if whether the preemptor fits depends on the other pods there."""
-    preemptor = eligibility.preemptor
-    terms = alike_pods.on(node_info).anti_affinity
     # Only anti-affinity that matches the preemptor. Without this, any small pod with an
     # anti-affinity to no pod there would end victim selection on its node.
-    return preemptor.depends_on_other_pods or any(
-        node_fit.anti_affinity_matches(one, preemptor.namespace, preemptor.labels) for one in terms
-    )
+    return eligibility.preemptor.depends_on_other_pods or any(_repelling(node_info, eligibility))
+
+
+def repelling_domains(eligibility: Eligibility) -> Mapping[str, Collection[str]]:
+    """Return the nodes from which some pod keeps the preemptor away: by label, its values."""
+    domains: dict[str, set[str]] = {}
+    for node_info in eligibility.snapshot.nodes.values():
+        for term in _repelling(node_info, eligibility):
+            if term.topology_key in node_info.labels:
+                value = node_info.labels[term.topology_key]
+                domains.setdefault(term.topology_key, set()).add(value)
+    return domains
+
+
+def _repelling(node_info: NodeInfo, eligibility: Eligibility) -> Iterator[AntiAffinity]:
+    """Yield the anti-affinities of the node's pods that match the preemptor."""
+    preemptor = eligibility.preemptor
+    for term in alike_pods.on(node_info).anti_affinity:
+        if node_fit.anti_affinity_matches(term, preemptor.namespace, preemptor.labels):
+            yield term
 
 
 def _statuses(

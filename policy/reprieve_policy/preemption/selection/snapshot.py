@@ -79,6 +79,8 @@ class AntiAffinity(NamedTuple):
     namespaces: frozenset[str] | None
     """`None`: of any."""
     requirements: tuple[Requirement, ...]
+    topology_key: str = ""
+    """The label of nodes that share a topology domain, such as a zone: from all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -191,6 +191,20 @@ async def test_a_scheduler_that_asks_again_after_a_report_of_free_room_gets_its_
         assert await called.call({"one": "a"}) == {"one": victims("a")}
 
 
+async def test_room_where_the_preemptor_is_nominated_counts_once_also_if_it_is_not_offered() -> (
+    None
+):
+    """Its victims may have ended since the scheduler looked; later, it knows of some limit."""
+    cluster_view = FixedClusterView(
+        [a_scheduled_pod("a", "one"), a_scheduled_pod("b", "two", cpu=1)],
+        [a_preemptor(cpu=3, nominated_node="two")],
+    )
+    async with serving(cluster_view) as called:
+        assert await called.call({"one": "a"}) == {}
+        assert called.counted(CallOutcome.NOTHING) == 1
+        assert await called.call({"one": "a"}) == {"one": victims("a")}
+
+
 async def test_a_late_result_reports_no_free_room() -> None:
     cluster_view = FixedClusterView([a_scheduled_pod("a", "one", cpu=1)], [a_preemptor(cpu=1)])
     async with serving(cluster_view) as called:
@@ -362,6 +376,21 @@ async def test_nodes_not_checked_in_time_are_left_out() -> None:
         status, _ = await called.refused(an_extender_call({"one": "a"}))
         assert status == 503
         assert called.counted(CallOutcome.LATE) == 1
+
+
+async def test_a_search_of_other_nodes_that_is_cut_short_leaves_no_choice_to_the_scheduler() -> (
+    None
+):
+    """Its own victims are protected."""
+    cluster_view = FixedClusterView(
+        [a_scheduled_pod("a", "one", is_non_preemptible=True), a_scheduled_pod("b", "two")]
+    )
+    async with serving(cluster_view) as called:
+        # It begins, looks what is known, looks at the node that was offered; the time is over.
+        looks = iter([0.0, 0.0, 0.0])
+        called.extender._monotonic = lambda: next(looks, 4.0)
+        assert await called.call({"one": "a"}) == {}
+        assert called.counted(CallOutcome.NOTHING) == 1
 
 
 async def test_the_best_of_the_nodes_checked_in_time_is_returned() -> None:

@@ -522,6 +522,21 @@ async def test_of_two_victims_only_the_last_one_has_its_preemptor_wait(here: Gua
     assert codes == [404] * (len(codes) - 1) + [429]
 
 
+async def test_of_two_victims_that_are_marked_and_asked_for_at_once_it_waits_at_the_last_one(
+    here: GuardFixture,
+) -> None:
+    """The API server asks twice about a pod that changes during its review."""
+    here.guard._refusal_history._monotonic = lambda: here.clock_seconds
+    await here.delete_and_nominate(a_victim())
+    await here.delete(a_victim(labels=MARKED))
+    pair = (a_victim(labels=MARKED), another_victim("other", labels=MARKED))
+    codes = [code_of(await here.delete(pod)) for pod in (another_victim("other"), pair[1])]
+    while 429 not in codes and len(codes) < 40:
+        here.clock_seconds += 0.02
+        codes += [code_of(await here.delete(pod)) for pod in pair]
+    assert codes == [404] * (len(codes) - 1) + [429]
+
+
 GOING = a_scheduled_pod(
     "going", "node-2", release=Release(expected_at=cluster_views.NOW, notified=True)
 )

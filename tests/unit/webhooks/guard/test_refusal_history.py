@@ -163,6 +163,30 @@ def test_a_request_that_the_api_server_repeats_is_one_request(clock: Clock) -> N
     assert asked(clock, "b", after=0.1) == ""
 
 
+@pytest.mark.parametrize("first", ["aabb", "abab", "abacbc", "aabbcc"])
+def test_where_each_victim_changes_in_its_first_review_the_last_one_is_known_all_the_same(
+    clock: Clock, first: str
+) -> None:
+    """The first attempt marks the pods, so the API server asks twice; others follow at once."""
+    for place, uid in enumerate(first):
+        clock.memory.record_not_found(uid, "one", by="p", is_changed=uid not in first[:place])
+    victims = "".join(sorted(set(first)))
+
+    assert asked(clock, victims * 5, after=0.1) == victims[-1] * 5
+
+
+def test_an_answer_that_the_scheduler_does_not_get_is_no_wait(clock: Clock) -> None:
+    clock.memory.record_refusal("a", "one", by="p", was_timed=True, is_changed=True)
+    assert asked(clock, "a", after=0) == "a"
+    assert asked(clock, "b" + "ab" * 3, after=0.1) == "bbb"
+
+
+def test_the_api_server_asks_about_a_request_no_third_time(clock: Clock) -> None:
+    for uid in "aabb":
+        clock.memory.record_not_found(uid, "one", by="p", is_changed=True)
+    assert asked(clock, "ab" * 3, after=0.1) == "bbb"
+
+
 def test_a_victim_that_is_gone_counts_until_it_is_forgotten(clock: Clock) -> None:
     asked(clock, "abc")
     assert asked(clock, "bc") == ""

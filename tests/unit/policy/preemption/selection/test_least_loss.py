@@ -319,6 +319,23 @@ def test_the_best_is_found_beside_a_worth_that_rejects_it() -> None:
     assert found.node_statuses == {"a": DryRunStatus.TOO_EXPENSIVE}
 
 
+def test_the_best_is_found_beside_a_node_with_too_many_victims() -> None:
+    """Those of a gang that can spare only some pods: no node is worse than a rejected one."""
+    members = [losing(f"m{number}", 10, gang=OLD) for number in range(4)]
+    node_infos = (a_node_info("a", *members, cpu=4), a_node_info("b", losing("b", 900), cpu=2))
+    built = (
+        a_snapshot(*node_infos)
+        .with_gang("old", DisruptionMode.SINGLE, min_available=1)
+        .with_settings(PolicySettings(max_victims=1))
+        .build()
+    )
+    found = selection.decide(TWO, built, built.nodes, is_only_best_wanted=True)
+
+    assert found.best is not None
+    assert found.best.node == "b"
+    assert found.node_statuses == {"a": DryRunStatus.TOO_MANY_VICTIMS}
+
+
 def test_a_decision_takes_no_more_victims_than_it_may() -> None:
     small = [losing(f"p{number}", 1 + number, cpu=0.5) for number in range(4)]
     for pods in (small, [*small, *MANY, losing("large", 2, cpu=1.2)]):

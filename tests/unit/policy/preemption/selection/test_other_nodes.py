@@ -25,6 +25,13 @@ from reprieve_testing.objects.snapshots import (
 ONE = a_preemptor()
 LEAVING: Mapping[str, Any] = {"is_leaving": True, "is_guarded": True, "preemptor_uid": "first"}
 EVERY_POD = AntiAffinity(None, ())
+EVERY_POD_OF_THE_RACK = AntiAffinity(None, (), "rack")
+
+
+def repelling(rack: str) -> NodeInfo:
+    """Return a node of which a pod keeps all others away from its rack."""
+    first = a_scheduled_pod("first", priority=9000, anti_affinity=(EVERY_POD_OF_THE_RACK,))
+    return a_node_info("repelling", first, cpu=1, labels={"rack": rack})
 
 
 def losing(name: str, seconds: float, **fields: Any) -> ScheduledPod:
@@ -69,6 +76,12 @@ CASES = {
         other=a_node_info("other", losing("young", 100, anti_affinity=(EVERY_POD,)), cpu=1),
         want="offered",
     ),
+    "no node of a rack from which a pod on another node keeps the preemptor away": Case(
+        other=replace(OTHER, labels={"rack": "r1"}), further=[repelling("r1")], want="offered"
+    ),
+    "a node of another rack than that from which a pod keeps the preemptor away": Case(
+        other=replace(OTHER, labels={"rack": "r2"}), further=[repelling("r1")], want="other"
+    ),
     "a node whose pods keep others away": Case(
         other=a_node_info(
             "other",
@@ -87,6 +100,7 @@ CASES = {
     "only offered nodes once there was room where the preemptor is nominated, in vain": Case(
         preemptor=a_preemptor(nominated_node="nominated"),
         further=[a_node_info("nominated", cpu=1)],
+        reported_room={"nominated"},
         want="offered",
     ),
     "other nodes too while there is no room where it is nominated": Case(
@@ -126,6 +140,18 @@ def test_the_node_whose_victims_are_chosen(case: Case) -> None:
     assert best.node == case.want
 
 
+@pytest.mark.parametrize("priority", [9000, 1000])
+def test_room_of_pods_that_no_scheduler_may_preempt_is_not_waited_for_on_another_node(
+    priority: int,
+) -> None:
+    """The preemptor would not be nominated there, and any other pod could take the room."""
+    leaving = a_scheduled_pod("leaving", priority=priority, **LEAVING)
+    found = decided(Case(other=a_node_info("other", leaving, cpu=1), want=None))
+
+    assert found.best is not None
+    assert found.best.node == "offered"
+
+
 def test_room_that_comes_on_another_node_is_waited_for_and_claimed() -> None:
     coming = a_node_info("other", a_scheduled_pod("leaving", **LEAVING), cpu=1)
     found = decided(Case(other=coming, want=None))
@@ -134,6 +160,21 @@ def test_room_that_comes_on_another_node_is_waited_for_and_claimed() -> None:
     assert found.node_statuses["other"] is DryRunStatus.ROOM_BEING_RELEASED
     assert found.claim is not None
     assert (found.claim.node, found.claim.leaving_pod.name) == ("other", "leaving")
+
+
+@pytest.mark.parametrize("field", ["", "depends_on_other_pods", "volumes_limit_nodes"])
+def test_room_where_the_preemptor_is_nominated_is_waited_for_although_it_is_not_offered(
+    field: str,
+) -> None:
+    """The last victim has just ended. Without this, a second set of victims would go."""
+    preemptor = a_preemptor(
+        nominated_node="nominated", **dict.fromkeys(filter(None, [field]), True)
+    )
+    found = decided(Case(preemptor=preemptor, further=[a_node_info("nominated", cpu=1)], want=None))
+
+    assert found.best is None
+    assert found.claim is None
+    assert found.node_statuses["nominated"] is DryRunStatus.HAS_ROOM
 
 
 def test_other_nodes_without_victims_are_not_reported() -> None:

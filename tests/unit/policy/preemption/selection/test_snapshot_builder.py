@@ -349,13 +349,19 @@ SCHEDULED_PODS = {
         facts=Facts(quotas=Quotas([a_quota("team", "team")])),
         want={"quota": ("team", "team")},
     ),
-    "an anti-affinity names its Namespaces": Case(
+    "an anti-affinity names its Namespaces, and its topology": Case(
         pod=a_pod(
-            repelling({"labelSelector": {"matchLabels": {"app": "db"}}, "namespaces": ["a", "b"]})
+            repelling(
+                {
+                    "labelSelector": {"matchLabels": {"app": "db"}},
+                    "namespaces": ["a", "b"],
+                    "topologyKey": "rack",
+                }
+            )
         ),
         want={
             "anti_affinity": (
-                AntiAffinity(frozenset({"a", "b"}), (Requirement("app", "In", ("db",)),)),
+                AntiAffinity(frozenset({"a", "b"}), (Requirement("app", "In", ("db",)),), "rack"),
             )
         },
     ),
@@ -702,6 +708,13 @@ PREEMPTORS = {
         pod=a_pod({"volumes": [{"name": "v", "ephemeral": {}}]}),
         want={"volumes_limit_nodes": True},
     ),
+    **{
+        f"a volume of {source} limits the nodes: its CSI driver limits how many are attached": Case(
+            pod=a_pod({"volumes": [{"name": "v", source: {}}]}),
+            want={"volumes_limit_nodes": True},
+        )
+        for source in ("azureDisk", "cinder", "portworxVolume", "vsphereVolume")
+    },
 }
 
 
