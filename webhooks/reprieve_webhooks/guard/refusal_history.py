@@ -64,6 +64,8 @@ class _Requests:
     uids: set[str] = field(default_factory=set)
     count: int = 0
     last_uid: str = ""
+    in_a_row: int = 0
+    """How many of the latest requests are for the last victim."""
     repeated: set[str] = field(default_factory=set)
     """The victims that changed during their reviews: the API server asks about each once more."""
     asked: set[_Asked] = field(default_factory=lambda: {_NONE})
@@ -80,8 +82,14 @@ class _Requests:
             self.asked = {frozenset(self.uids)} if self.count == len(self.uids) else set()
         self.asked = set(self._asked_after(uid, victims))
         self.count += uid != self.last_uid
+        self.in_a_row = 1 if uid != self.last_uid else self.in_a_row + 1
         self.last_uid = uid
         self.uids.add(uid)
+
+    def has_only(self, uid: str) -> bool:
+        """Return whether the preemptor has no other victims left than this one."""
+        # About one request, the API server asks at most twice.
+        return uid == self.last_uid and self.in_a_row >= _MAX_ATTEMPTS_IN_A_ROW
 
     def end_with(self, uid: str, victims: _Asked) -> bool | None:
         """Return whether a request for this victim ends an attempt; `None` if that is not known."""
@@ -172,7 +180,7 @@ class RefusalHistory:
         """
         victims = frozenset(self._victims_of(by) | {uid})
         requests = self._requests_before(uid, by)
-        if len(victims) == 1 or uid in requests.waited_for:
+        if len(victims) == 1 or uid in requests.waited_for or requests.has_only(uid):
             return True
         if uid in requests.repeated:
             return False

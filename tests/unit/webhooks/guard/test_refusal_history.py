@@ -195,6 +195,15 @@ def test_a_victim_that_is_gone_counts_until_it_is_forgotten(clock: Clock) -> Non
     assert asked(clock, "bc") == "c"
 
 
+def test_the_only_victim_that_is_left_is_the_last_one_before_the_others_are_forgotten(
+    clock: Clock,
+) -> None:
+    """Without this, nothing would slow its preemptor down for a minute."""
+    asked(clock, "abc")
+    assert asked(clock, "a") == ""
+    assert asked(clock, "aaaa", after=0.1) == "aa"
+
+
 def test_a_scheduler_waits_at_the_last_victim_of_each_attempt(clock: Clock) -> None:
     """Seen in `make test-robustness`: four attempts in 0.1 s, and then no other pod ended."""
     asked(clock, "ba")
