@@ -64,11 +64,17 @@ class _Requests:
     uids: set[str] = field(default_factory=set)
     count: int = 0
     last_uid: str = ""
+    in_a_row: int = 0
+    """How many of the latest requests are for the last victim."""
     repeated: set[str] = field(default_factory=set)
     """The victims that changed during their reviews: the API server asks about each once more."""
     asked: set[_Asked] = field(default_factory=lambda: {_NONE})
     """What the current attempt has asked for, in each way to understand the requests; empty if
     there is none."""
+    ended: _Asked = _NONE
+    """What an attempt asked for that did not ask for all victims."""
+    left: _Asked = _NONE
+    """The victims that are left, as two such attempts in a row show; empty if none do."""
     waited_for: dict[str, bool] = field(default_factory=dict)
     """The victims at which the scheduler was told to wait, each with whether it surely ended an
     attempt. The scheduler asks for each once more; then the attempt goes on, or the next begins."""
@@ -78,17 +84,38 @@ class _Requests:
         if uid not in self.uids and self.asked:
             # Nothing but the first attempt asks for a victim that was unknown.
             self.asked = {frozenset(self.uids)} if self.count == len(self.uids) else set()
+        if uid not in self.left:
+            # More are left: what seemed to be the end of an attempt was none.
+            self.asked = {asked or self.left for asked in self.asked}
+            self.left = _NONE
+        before = self.asked
         self.asked = set(self._asked_after(uid, victims))
+        if not self.asked and len(before) == 1:
+            # The next attempt has begun, and the last one asked for fewer victims.
+            ended = next(iter(before))
+            self.left = ended if ended == self.ended else _NONE
+            self.ended, self.asked = ended, {frozenset({uid})}
         self.count += uid != self.last_uid
+        self.in_a_row = 1 if uid != self.last_uid else self.in_a_row + 1
         self.last_uid = uid
         self.uids.add(uid)
 
+    def has_only(self, uid: str) -> bool:
+        """Return whether the preemptor has no other victims left than this one."""
+        # About one request, the API server asks at most twice.
+        return uid == self.last_uid and self.in_a_row >= _MAX_ATTEMPTS_IN_A_ROW
+
     def end_with(self, uid: str, victims: _Asked) -> bool | None:
         """Return whether a request for this victim ends an attempt; `None` if that is not known."""
+        victims = self._left_of(uid, victims)
         found = {uid not in asked and asked | {uid} == victims for asked in self.asked}
         return found.pop() if len(found) == 1 else None
 
+    def _left_of(self, uid: str, victims: _Asked) -> _Asked:
+        return self.left if uid in self.left else victims
+
     def _asked_after(self, uid: str, victims: _Asked) -> Iterator[_Asked]:
+        victims = self._left_of(uid, victims)
         for asked in self.asked:
             if uid == self.last_uid:
                 yield asked
@@ -172,7 +199,7 @@ class RefusalHistory:
         """
         victims = frozenset(self._victims_of(by) | {uid})
         requests = self._requests_before(uid, by)
-        if len(victims) == 1 or uid in requests.waited_for:
+        if len(victims) == 1 or uid in requests.waited_for or requests.has_only(uid):
             return True
         if uid in requests.repeated:
             return False

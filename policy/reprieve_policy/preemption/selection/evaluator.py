@@ -119,7 +119,7 @@ def decide(
         results[nominated] = DryRunStatus.HAS_ROOM
     others = (
         _results_on_others(other_nodes, dry_run, eligibility)
-        if not (proposed_again or has_room or _needs_its_scheduler(preemptor))
+        if other_nodes and not (proposed_again or has_room or _needs_its_scheduler(preemptor))
         else {}
     )
     results |= others

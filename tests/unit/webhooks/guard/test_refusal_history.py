@@ -195,6 +195,28 @@ def test_a_victim_that_is_gone_counts_until_it_is_forgotten(clock: Clock) -> Non
     assert asked(clock, "bc") == "c"
 
 
+def test_the_only_victim_that_is_left_is_the_last_one_before_the_others_are_forgotten(
+    clock: Clock,
+) -> None:
+    """Without this, nothing would slow its preemptor down for a minute."""
+    asked(clock, "abc")
+    assert asked(clock, "a") == ""
+    assert asked(clock, "aaaa", after=0.1) == "aa"
+
+
+def test_the_last_of_the_victims_that_are_left_is_known_before_the_others_are_forgotten(
+    clock: Clock,
+) -> None:
+    """Without this, it would wait at any of them after some attempts."""
+    asked(clock, "abcd")
+    assert asked(clock, "abcd") == "d"
+    assert asked(clock, "abc" * 5, after=0.1) == "ccc"
+    # Another one ends.
+    assert asked(clock, "ab" * 5, after=0.1) == "bbb"
+    # All are victims again, which its third request shows.
+    assert asked(clock, "abcd" * 3, after=0.1) == "bddd"
+
+
 def test_a_scheduler_waits_at_the_last_victim_of_each_attempt(clock: Clock) -> None:
     """Seen in `make test-robustness`: four attempts in 0.1 s, and then no other pod ended."""
     asked(clock, "ba")
