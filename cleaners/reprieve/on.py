@@ -12,7 +12,7 @@ from typing import Any
 try:
     import kopf
 except ImportError as error:  # pragma: no cover - the development environment has kopf
-    raise ImportError("cleaners need kopf: pip install 'reprieve[kopf]'") from error
+    raise ImportError("cleaners need kopf: pip install '.[kopf]' in a clone of Reprieve") from error
 
 from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.lifecycle import cleanup
