@@ -1,6 +1,7 @@
 """Cleaners for the pods that Reprieve evicts, as handlers of a kopf operator.
 
-`pip install '.[kopf]'` in a clone, then decorate a handler with `@reprieve.on.eviction(finalizer=...)`.
+`pip install '.[kopf]'` in a clone, then decorate a handler with
+`@reprieve.on.eviction(finalizer=...)`.
 `docs/cleaners.md` has an example of twenty lines.
 """
 
