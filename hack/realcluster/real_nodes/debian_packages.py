@@ -6,9 +6,9 @@ For programs that are not built from Go modules.
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
+from realcluster import tools
 from realcluster.errors import ClusterError
 
 TOOLS = ("apt-get", "dpkg")
@@ -35,13 +35,4 @@ def unpack(names: tuple[str, ...], folder: Path) -> Path:
 
 
 def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ClusterError(f"{done.stdout.strip()}\n`{' '.join(command)}` failed")
+    tools.run(command, f"`{' '.join(command)}` failed", folder)

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from realcluster import tools
 from realcluster.binaries import build, pins
 from realcluster.client import api
 from realcluster.control_plane import components
@@ -140,15 +141,7 @@ def _import(node: Node, containerd: int, archive: Path) -> None:
     # The socket as the node sees it: its /run is its own.
     socket = f"/proc/{containerd}/root{CONTAINERD_SOCKET}"
     command = [node.programs["ctr"], "--address", socket, "--namespace", "k8s.io"]
-    done = subprocess.run(
-        [*command, "images", "import", str(archive)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ClusterError(f"{done.stdout.strip()}\n{archive} cannot be imported")
+    tools.run([*command, "images", "import", archive], f"{archive} cannot be imported")
 
 
 def status(cluster: Cluster) -> str:
