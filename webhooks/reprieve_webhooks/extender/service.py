@@ -230,6 +230,7 @@ class Extender:
             # Its own: without victims there, what was offered is searched all the same.
             others_deadline = replace(search_deadline)
             snapshot = self._cluster_view.snapshot()
+            others = self._other_nodes(snapshot, args)
             decision = await asyncio.to_thread(
                 selection.decide,
                 preemptor,
@@ -237,7 +238,7 @@ class Extender:
                 search_deadline.until_over(nodes),
                 args.candidates,
                 deadline.stops_work,
-                other_nodes=others_deadline.until_over(self._other_nodes(snapshot, args)),
+                other_nodes=others_deadline.until_over(others) if others else (),
                 reported_room=self._reported_free_nodes.filter(
                     args.preemptor_uid, {*nodes, preemptor.nominated_node or ""}
                 ),
@@ -255,10 +256,11 @@ class Extender:
                 others_cut_short=others_deadline.cut_short,
             )
 
-    def _other_nodes(self, snapshot: Snapshot, args: PreemptionArgs) -> Iterator[str]:
-        """Yield the nodes that a scheduler has not offered."""
-        if self._searches_all_nodes and args.candidates:
-            yield from (node for node in snapshot.nodes if node not in args.candidates)
+    def _other_nodes(self, snapshot: Snapshot, args: PreemptionArgs) -> list[str]:
+        """Return the nodes that a scheduler has not offered; none if they are not searched."""
+        if not (self._searches_all_nodes and args.candidates):
+            return []
+        return [node for node in snapshot.nodes if node not in args.candidates]
 
     async def _record_refusals(self, preemptor: Preemptor, nodes: Iterable[str]) -> None:
         """Record which pods are refused on a ground that their owners can renew.

@@ -112,14 +112,13 @@ def decide(
     results = {node: _dry_run_node(node, dry_run, eligibility, proposed or {}) for node in nodes}
     proposed_again = _proposed_again(results, reported_room, eligibility, proposed or {})
     results |= proposed_again
-    nominated = preemptor.nominated_node
-    has_room = proposed is not None and _has_room_where_nominated(dry_run, eligibility, results)
-    if has_room and nominated is not None and nominated not in reported_room:
+    nominated = None if proposed is None else _nominated_with_room(dry_run, preemptor, results)
+    if nominated is not None and nominated not in reported_room:
         # Its victims may have ended since the scheduler looked.
         results[nominated] = DryRunStatus.HAS_ROOM
     others = (
         _results_on_others(other_nodes, dry_run, eligibility)
-        if other_nodes and not (proposed_again or has_room or _needs_its_scheduler(preemptor))
+        if other_nodes and not (proposed_again or nominated or _needs_its_scheduler(preemptor))
         else {}
     )
     results |= others
@@ -222,21 +221,19 @@ def _needs_its_scheduler(preemptor: Preemptor) -> bool:
     return preemptor.depends_on_other_pods or preemptor.volumes_limit_nodes
 
 
-def _has_room_where_nominated(
-    dry_run: NodeDryRun, eligibility: Eligibility, offered: Collection[str]
-) -> bool:
-    """True if the preemptor has room on the node that it is nominated to, which is not offered.
+def _nominated_with_room(
+    dry_run: NodeDryRun, preemptor: Preemptor, offered: Collection[str]
+) -> str | None:
+    """Return the node that the preemptor is nominated to, if that has room and is not offered.
 
     If that was reported to its scheduler, and it still waits, the scheduler knows of a limit that
     is not evaluated here. Without this, such a preemptor would take victims on one node after the
     other, and run on none.
     """
-    nominated = eligibility.preemptor.nominated_node
-    return (
-        nominated is not None
-        and nominated not in offered
-        and dry_run.result_for(nominated) is DryRunStatus.HAS_ROOM
-    )
+    nominated = preemptor.nominated_node
+    if nominated is None or nominated in offered:
+        return None
+    return nominated if dry_run.result_for(nominated) is DryRunStatus.HAS_ROOM else None
 
 
 def _results_on_others(
