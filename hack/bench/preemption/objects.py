@@ -94,7 +94,7 @@ def _priority_class(tier: Tier) -> Document:
         "kind": "PriorityClass",
         "metadata": {"name": priority_class_name(tier), "annotations": tolerates},
         "value": tier.priority,
-        # There is nobody for these to preempt. Without this, a scheduler looks for victims on all
+        # No pod has a lower priority than these. Without this, a scheduler looks for victims on all
         # nodes whenever it tries one of them.
         "preemptionPolicy": "Never" if tier.priority == _LOWEST else "PreemptLowerPriority",
     }
