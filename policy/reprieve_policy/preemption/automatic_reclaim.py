@@ -17,7 +17,6 @@ from datetime import datetime, timedelta
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_policy.gangs import membership
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube.conditions import find_false
 from reprieve_policy.kube.limits.quota import QuotaKey
@@ -114,14 +113,9 @@ def pause_seconds(tries: int, interval_seconds: float) -> float:
 
 
 def home_preemptor_of(pod: Pod, facts: Facts, native: PodGroupInfo | None = None) -> Preemptor:
-    """Return a pending pod of the home Namespace, without the rest of its gang.
-
-    The pods of a batch Job that declares no gang are placed one by one.
-    """
-    gang = membership.read(pod.view)
+    """Return a pending pod of the home Namespace, without the rest of its gang."""
     preemptor = snapshot_builder.preemptor_of(pod, facts, native=native)
-    is_alone = gang is not None and gang.is_batch_job
-    return replace(preemptor, takes_back_nodes=True, gang=None if is_alone else preemptor.gang)
+    return replace(preemptor, takes_back_nodes=True)
 
 
 def borrower_of(pod: ScheduledPod, metadata: ObjectMeta, home: str) -> ScheduledPod:

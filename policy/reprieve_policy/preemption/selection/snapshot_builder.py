@@ -66,7 +66,8 @@ def scheduled_pod_of(
     """
     view, metadata = pod.view, pod.metadata
     priority = pod_group.priority_of(_priority(pod, facts), native)
-    gang = membership.read(view)
+    own_quota = _quota(pod, facts)
+    gang = _gang_of(pod, own_quota)
     scheduled = ScheduledPod(
         uid=metadata.uid or "",
         namespace=metadata.namespace or "",
@@ -86,7 +87,7 @@ def scheduled_pod_of(
         amounts=pod_requests.of_pod(pod.spec),
         ports=node_fit.host_ports_of(pod.spec),
         labels=view.labels,
-        quota=_quota(pod, facts),
+        quota=own_quota,
         counts_against_min=known.counts_against_min(view, facts),
         gang=_gang_key(pod, gang),
         disruption_mode=_mode(pod, gang, native),
@@ -103,7 +104,8 @@ def scheduled_pod_of(
 
 def preemptor_of(pod: Pod, facts: Facts, *, native: PodGroupInfo | None = None) -> Preemptor:
     """Return a pod that waits for a node, by itself; see `with_gang`."""
-    view, gang = pod.view, membership.read(pod.view)
+    view, own_quota = pod.view, _quota(pod, facts)
+    gang = _gang_of(pod, own_quota)
     no_default = facts.settings.default_can_preempt is False
     policy = known.preemption_policy(view, facts)
     return Preemptor(
@@ -119,7 +121,7 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: PodGroupInfo | None = None) 
         can_preempt=koordinator.can_preempt(
             view.labels, policy, disable_default_trigger_preemption=no_default
         ),
-        quota=_quota(pod, facts),
+        quota=own_quota,
         counts_against_min=known.counts_against_min(view, facts),
         gang=_gang_key(pod, gang),
         gang_minimum=_minimum(gang, native),
@@ -343,6 +345,23 @@ def _scheduled_at(pod: Pod) -> datetime | None:
 def _quota(pod: Pod, facts: Facts) -> quota.QuotaKey | None:
     own_quota = facts.quotas.find(labels_of(pod.metadata), pod.metadata.namespace or "")
     return None if own_quota is None else own_quota.key
+
+
+def _gang_of(pod: Pod, own_quota: quota.QuotaKey | None) -> membership.Gang | None:
+    """Return the gang that counts in decisions.
+
+    The pods of a Job that declares no gang work without each other: each is placed and evicted by
+    itself, unless they say that they are evicted as a unit. With a quota they are one gang, because
+    document 000 admits a job as a whole.
+    """
+    gang = membership.read(pod.view)
+    is_one_by_one = (
+        gang is not None
+        and gang.is_batch_job
+        and own_quota is None
+        and _mode(pod, gang, None) is DisruptionMode.SINGLE
+    )
+    return None if is_one_by_one else gang
 
 
 def _gang_key(pod: Pod, gang: membership.Gang | None) -> GangKey | None:

@@ -239,9 +239,17 @@ def mate(name: str, **labels: str) -> Json:
     return preemptor(metadata={"name": name, "namespace": "research", "labels": labels})
 
 
-def workload(kind: str, group: str, spec: Json, **labels: str) -> Json:
+AS_A_UNIT = {"reprieve.dev/disruption-mode": "gang"}
+
+
+def workload(
+    kind: str, group: str, spec: Json, *, annotations: Json | None = None, **labels: str
+) -> Json:
     template = {
-        "metadata": {"labels": {"reprieve.dev/preemption-class": "7", **labels}},
+        "metadata": {
+            "labels": {"reprieve.dev/preemption-class": "7", **labels},
+            "annotations": annotations or {},
+        },
         "spec": preemptor()["spec"],
     }
     metadata = {"name": "w", "namespace": "research"}
@@ -256,12 +264,17 @@ def workload(kind: str, group: str, spec: Json, **labels: str) -> Json:
 REQUESTED = {
     "a single pod": ([preemptor()], None, 0),
     "a gang's pods": ([mate("a", **GANG), mate("b", **GANG), mate("c", **GANG)], "g", 2),
-    "a Job makes a gang": (
+    "a Job's pods preempt one by one": (
         [workload("Job", "batch", {"parallelism": 3, "activeDeadlineSeconds": 60})],
+        None,
+        0,
+    ),
+    "a Job that is evicted as a unit is a gang": (
+        [workload("Job", "batch", {"parallelism": 3}, annotations=AS_A_UNIT)],
         "job/w",
         2,
     ),
-    "a Job of one": ([workload("Job", "batch", {})], "job/w", 0),
+    "a Job of one": ([workload("Job", "batch", {})], None, 0),
     "a Deployment's pods preempt one by one": (
         [workload("Deployment", "apps", {"replicas": 5})],
         None,
@@ -342,6 +355,7 @@ def made(
     labels = {**found["metadata"]["labels"], **metadata.pop("labels", {})}
     if kind == "Job":
         labels["batch.kubernetes.io/job-name"] = owner
+        metadata.setdefault("annotations", AS_A_UNIT)
     named = {"name": name, "uid": f"{name}-uid", "labels": labels, "ownerReferences": [reference]}
     found["metadata"] = {**found["metadata"], **named, **metadata}
     found["spec"] = {**found["spec"], **({"nodeName": node} if node else {})}
@@ -350,7 +364,7 @@ def made(
 
 def three(kind: str, **labels: str) -> Json:
     group, field = ("batch", "parallelism") if kind == "Job" else ("apps", "replicas")
-    return workload(kind, group, {field: 3}, **labels)
+    return workload(kind, group, {field: 3}, annotations=AS_A_UNIT, **labels)
 
 
 def replica(name: str, **labels: str) -> Json:

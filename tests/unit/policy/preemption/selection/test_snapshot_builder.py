@@ -725,6 +725,30 @@ def test_a_pending_pod_is_decoded(case: Case):
     assert {path: value_at(found, path) for path in case.want} == case.want
 
 
+JOB = {"batch.kubernetes.io/job-name": "train"}
+JOBS_GANG = GangKey("team", "job/train")
+AS_A_UNIT = {keys.DISRUPTION_MODE: "gang"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "gang"),
+    [
+        ({"labels": JOB}, None),
+        ({"labels": JOB, "annotations": AS_A_UNIT}, JOBS_GANG),
+        ({"labels": JOB | IN_GANG}, TEAM),
+        ({"labels": JOB | {keys.QUOTA_NAME: "q"}}, JOBS_GANG),
+    ],
+    ids=["no gang", "evicted as a unit", "a declared gang", "admitted by its quota as a whole"],
+)
+def test_the_pods_of_a_job_are_a_gang_only_where_something_says_so(
+    metadata: Mapping[str, Any], gang: GangKey | None
+):
+    """Without this, `maxVictims` would keep a Job of many pods from preempting any pod."""
+    pod, facts = a_pod(**metadata), Facts(quotas=Quotas([a_quota("q", "team")]))
+    assert snapshot_builder.preemptor_of(pod, facts).gang == gang
+    assert read(pod, facts).gang == gang
+
+
 def test_a_pod_without_a_gang_has_no_members():
     alone = a_preemptor()
 
