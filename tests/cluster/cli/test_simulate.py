@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from reprieve_policy import keys
 from reprieve_testing.cluster.handle import ClusterHandle, wait_for
 from reprieve_testing.cluster.impersonated_users import cluster_binding
 
@@ -157,7 +158,7 @@ def test_a_gang_is_simulated_with_all_its_pods(
         {"name": "main", "image": "none", "resources": {"requests": {"example.com/slot": "2"}}}
     ]
     template = {
-        "metadata": {"labels": {CLASS: "5"}},
+        "metadata": {"labels": {CLASS: "5"}, "annotations": {keys.DISRUPTION_MODE: "gang"}},
         "spec": {"priority": 1000, "restartPolicy": "Never", "containers": containers},
     }
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "big", "namespace": team}}
