@@ -362,25 +362,28 @@ def test_koordinators_mark_may_be_removed_by_those_who_may_set_it_until_the_evic
     assert users.canceller.patch(pod, take_it).status == 0
 
 
-def test_the_owner_of_a_victim_takes_no_mark_for_a_preemptor_back_before_the_eviction_begins(
+def test_no_owner_takes_a_mark_back_or_replaces_it_while_it_awaits_the_operator(
     users: UsersByRight, pod: str
 ) -> None:
-    """Without this, an owner who is faster than the operator would hold the preemptor for ever."""
-    key, text = keys.KOORDINATOR_SOFT_EVICTION, '{"initiator":"kube-scheduler"}'
+    """Without this, an owner who is faster than the operator would hold a preemptor for ever."""
+    key = keys.KOORDINATOR_SOFT_EVICTION
     by_the_guard = {
         "labels": {keys.SOFT_EVICTION: "marked"},
-        "annotations": {key: text, keys.PREEMPTOR: "uid-of-high"},
+        "annotations": {key: '{"initiator":"kube-scheduler"}', keys.PREEMPTOR: "uid-of-high"},
     }
     assert users.admin.patch(pod, json.dumps({"metadata": by_the_guard})).status == 0
     for removed in (None, "false"):
         done = users.owner.patch(pod, metadata("annotations", key, removed))
         assert refused(done, f"metadata.annotations[{key}]: {NEEDS_CANCEL}"), done.output
     done = users.owner.patch(pod, metadata("annotations", key, "unreadable"))
-    assert refused(done, f"metadata.annotations[{key}]: {NEEDS_MARK}"), done.output
+    assert refused(
+        done, f"metadata.annotations[{key}]: Forbidden: a soft-eviction mark stays as it is"
+    ), done.output
+    # The guard may, for another preemptor.
     assert users.admin.patch(pod, metadata("annotations", key, "true")).status == 0
     done = users.canceller.patch(pod, metadata("annotations", key, None))
     assert done.status == 0, done.output
-    # A preemptor alone is no mark: the owner may set one.
+    # Our label alone is no mark: the owner may set one.
     done = users.owner.patch(pod, metadata("annotations", key, "true"))
     assert done.status == 0, done.output
 
