@@ -74,8 +74,11 @@ def read(pod: PodWithStatus) -> Release | None:
             if notified
             else None
         )
-    # An unreadable mark requests nothing.
-    is_marked = isinstance(mark.read(labels, annotations), mark.Mark)
+    # The operator finds a mark by our label, and an unreadable mark requests nothing. Without the
+    # former, a user who sets a mark without the label, and takes it back before each sweep of the
+    # operator, would make their pod immune to preemption.
+    is_seen = is_requested or labels.get(keys.SOFT_EVICTION) == mark.MARKED
+    is_marked = is_seen and isinstance(mark.read(labels, annotations), mark.Mark)
     return Release(preemptor_uid=preemptor_uid) if is_marked else None
 
 

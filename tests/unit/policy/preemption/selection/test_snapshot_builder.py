@@ -490,14 +490,25 @@ SCHEDULED_PODS = {
         want={"is_leaving": True, "release.expected_at": None, "release.notified": False},
     ),
     "an unreadable mark has no effect": Case(
-        pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "{bad"}), want={"is_leaving": False}
+        pod=a_pod(
+            labels={keys.SOFT_EVICTION: "marked"},
+            annotations={keys.KOORDINATOR_SOFT_EVICTION: "{bad"},
+        ),
+        want={"is_leaving": False},
     ),
     "a pod to be evicted is leaving at an unknown time": Case(
         pod=a_pod(labels={keys.SOFT_EVICTION: "evict"}),
         want={"is_leaving": True, "release.expected_at": None},
     ),
-    "a pod with Koordinator's mark is leaving": Case(
-        pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}), want={"is_leaving": True}
+    "a pod with Koordinator's mark, which the operator sees, is leaving": Case(
+        pod=a_pod(
+            labels={keys.SOFT_EVICTION: "marked"},
+            annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"},
+        ),
+        want={"is_leaving": True},
+    ),
+    "a pod with Koordinator's mark, which no operator has seen, stays": Case(
+        pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}), want={"is_leaving": False}
     ),
     **{
         f"a pod in phase {phase} {'is' if going else 'is not'} leaving": Case(
