@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from reprieve_operator.clock import Clock
@@ -39,7 +40,7 @@ from reprieve_runtime.client.reflector_store import HasMetadata
 from . import pod_state
 from .call_limiter import CallLimiter, CallPriority
 from .leader_election import LeaderElection
-from .pods import PAGE_SIZE, VersionedObject, VictimPod, metadata_after
+from .pods import MAX_FINALIZERS, PAGE_SIZE, VersionedObject, VictimPod, metadata_after
 from .retries import is_overload
 
 DISRUPTION_REASON = "PreemptionByReprieve"
@@ -401,6 +402,10 @@ class Writes:
         subresource: str = "",
     ) -> VersionedMeta:
         """Change a pod, unless it has changed meanwhile; return its metadata as they are then."""
+        if len(metadata.finalizers or ()) > MAX_FINALIZERS:
+            # Not all of them are kept: a list without the others would remove these.
+            status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+            raise ApiError(status, "TooManyFinalizers", f"more than {MAX_FINALIZERS} finalizers")
         changes: Body = dict(body["metadata"])
         body["metadata"] |= {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
         path = object_path("pods", metadata.namespace, metadata.name, subresource)
