@@ -1,8 +1,8 @@
-"""What is kept of a victim for as long as it is one: what its eviction depends on, and no more.
+"""What is kept of a pod for as long as it exists: what decisions depend on, and no more.
 
 A pod may have 1.5 MB, in labels, annotations, finalizers, owners, containers and resources. Without
-this, a hundred such pods of one tenant who marks them would have the operator killed for its
-memory, again and again, and no victim in the cluster would get notice.
+this, a hundred such pods of one tenant would have the operator killed for its memory, again and
+again, and no victim in the cluster would get notice: if they are marked, or while a gang waits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,28 +10,44 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
+import msgspec
+
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import contract
 from reprieve_policy.kube.objects import (
+    ObjectMeta,
     OwnerReference,
     ResourceRequirements,
-    VersionedMeta,
     annotations_of,
     controller_of,
     labels_of,
 )
+from reprieve_policy.kube.pods import Pod, PodSpec, SchedulingContainer
 from reprieve_policy.lifecycle import mark
 
 from . import pod_state
-from .pods import MAX_FINALIZERS, VictimContainer, VictimPod
+from .pods import MAX_ENTRIES, VictimContainer, VictimPod
 
+M = TypeVar("M", bound=ObjectMeta)
+P = TypeVar("P", bound=Pod)
 V = TypeVar("V")
 
 _MAX_USUAL_CHARACTERS = 32 * 1024
 """Characters of labels and annotations that are kept, whatever they are."""
-_MAX_VALUE_LENGTH = max(contract.MAX_ANSWER, mark.MAX_ANNOTATION) + 1
-"""Characters of an annotation of a pod with more. A value that is cut off here is one that is too
-long to be read, before and after."""
+_MAX_TEXT_LENGTH = max(contract.MAX_ANSWER, mark.MAX_ANNOTATION) + 1
+"""Characters of a long annotation of a pod with more. A text that is cut off here is one that is
+too long to be read, before and after."""
+_LONG_KEYS = frozenset(
+    {
+        keys.EVICTION,
+        keys.CHECKPOINT_REQUEST,
+        keys.CHECKPOINT_ANSWER,
+        keys.KOORDINATOR_SOFT_EVICTION,
+    }
+)
+_MAX_VALUE_LENGTH = 256
+"""Characters of any other annotation of it; as in the webhooks, a longer one is left out."""
+_MAX_USUAL_SPEC_BYTES = 64 * 1024
 _MAX_OWNERS = 8
 _MAX_CONTAINERS = 200
 """The resources of further ones do not count in the cost of the pod."""
@@ -43,7 +59,7 @@ _POLICY_KEYS = frozenset(
 )
 
 
-def prune(pod: VictimPod) -> VictimPod:
+def prune_victim(pod: VictimPod) -> VictimPod:
     """Return the pod without what no decision reads; a usual one keeps all but some conditions."""
     pod = pod_state.without_other_conditions(pod)
     metadata, spec = _prune_metadata(pod.metadata), pod.spec
@@ -69,21 +85,57 @@ def prune(pod: VictimPod) -> VictimPod:
     return replace(pod, metadata=metadata, spec=spec)
 
 
-def _prune_metadata(metadata: VersionedMeta) -> VersionedMeta:
+def prune(pod: P) -> P:
+    """Return the pod as it counts for the room on nodes; a usual one keeps all.
+
+    A large one keeps its resources. Where it may run is not kept, as if it might run anywhere.
+    """
+    metadata, spec = _prune_metadata(pod.metadata), pod.spec
+    if len(msgspec.json.encode(spec)) > _MAX_USUAL_SPEC_BYTES:
+        resources = _usual(spec.resources)
+        spec = PodSpec(
+            priority=spec.priority,
+            priorityClassName=spec.priorityClassName,
+            preemptionPolicy=spec.preemptionPolicy,
+            schedulingGroup=spec.schedulingGroup,
+            schedulingGates=(spec.schedulingGates or ())[: MAX_ENTRIES + 1],
+            schedulerName=spec.schedulerName,
+            activeDeadlineSeconds=spec.activeDeadlineSeconds,
+            nodeName=spec.nodeName,
+            containers=_requests_of(spec.containers),
+            initContainers=_requests_of(spec.initContainers),
+            resources=resources,
+            overhead=_first(spec.overhead),
+        )
+    if metadata is pod.metadata and spec is pod.spec:
+        return pod
+    return replace(pod, metadata=metadata, spec=spec)
+
+
+def _requests_of(
+    containers: Sequence[SchedulingContainer] | None,
+) -> Sequence[SchedulingContainer]:
+    return [
+        SchedulingContainer(resources=_usual(one.resources), restartPolicy=one.restartPolicy)
+        for one in (containers or ())[:_MAX_CONTAINERS]
+    ]
+
+
+def _prune_metadata(metadata: M) -> M:
     labels, annotations = labels_of(metadata), annotations_of(metadata)
     if _count_characters(labels) + _count_characters(annotations) > _MAX_USUAL_CHARACTERS:
         metadata = replace(
             metadata,
             labels={key: text for key, text in labels.items() if key in _POLICY_KEYS},
             annotations={
-                key: text[:_MAX_VALUE_LENGTH]
+                key: text[:_MAX_TEXT_LENGTH]
                 for key, text in annotations.items()
-                if key in _POLICY_KEYS
+                if key in _LONG_KEYS or (key in _POLICY_KEYS and len(text) <= _MAX_VALUE_LENGTH)
             },
         )
     if len(metadata.ownerReferences or ()) > _MAX_OWNERS:
         metadata = replace(metadata, ownerReferences=_main_owner(metadata))
-    if len(metadata.finalizers or ()) > MAX_FINALIZERS:
+    if len(metadata.finalizers or ()) > MAX_ENTRIES:
         # So many that the pod counts as full: no write ever carries them.
         metadata = replace(metadata, finalizers=_first_finalizers(metadata))
     return metadata
@@ -93,15 +145,15 @@ def _count_characters(entries: Mapping[str, str]) -> int:
     return sum(map(len, entries.keys())) + sum(map(len, entries.values()))
 
 
-def _main_owner(metadata: VersionedMeta) -> Sequence[OwnerReference]:
+def _main_owner(metadata: ObjectMeta) -> Sequence[OwnerReference]:
     owner = controller_of(metadata)
     return tuple((metadata.ownerReferences or ())[:1]) if owner is None else (owner,)
 
 
-def _first_finalizers(metadata: VersionedMeta) -> Sequence[str]:
+def _first_finalizers(metadata: ObjectMeta) -> Sequence[str]:
     names = metadata.finalizers or ()
     ours = [name for name in names if name == keys.CLEANUP_FINALIZER]
-    return (*ours, *islice((name for name in names if name not in ours), MAX_FINALIZERS + 1))
+    return (*ours, *islice((name for name in names if name not in ours), MAX_ENTRIES + 1))
 
 
 def _prune_containers(

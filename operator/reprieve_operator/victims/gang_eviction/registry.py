@@ -199,7 +199,7 @@ class GangRegistry:
                 object_path("pods", key[0]), VictimPod, params=params
             ):
                 found.update(
-                    (pod.metadata.uid or "", kept_pods.prune(pod))
+                    (pod.metadata.uid or "", kept_pods.prune_victim(pod))
                     for pod in pods
                     if _is_member_of(key[1], pod)
                 )
