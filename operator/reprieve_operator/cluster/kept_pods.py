@@ -45,8 +45,8 @@ _LONG_KEYS = frozenset(
         keys.KOORDINATOR_SOFT_EVICTION,
     }
 )
-_MAX_VALUE_LENGTH = 256
-"""Characters of any other annotation of it; as in the webhooks, a longer one is left out."""
+_MAX_VALUE_LENGTH = 1024
+"""Characters of any other annotation of it; a longer one is left out."""
 _MAX_USUAL_SPEC_BYTES = 64 * 1024
 _MAX_OWNERS = 8
 _MAX_CONTAINERS = 200
