@@ -5,7 +5,6 @@ ours, gangs whose pods diverge, and claims from before the installation.
 """
 
 import logging
-from http import HTTPStatus
 
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import VersionedMeta, annotations_of, labels_of
@@ -17,16 +16,13 @@ from reprieve_runtime.client.paths import object_path
 from .cluster import pod_state
 from .cluster.event_recorder import EventRecorder, ObjectReference
 from .cluster.pods import PAGE_SIZE, WRITABLE, VersionedObject
-from .cluster.retries import GONE_OR_CHANGED, PERMANENT_STATUSES
+from .cluster.retries import GONE_OR_CHANGED, is_overload
 from .cluster.writes import Writes
 from .gangs.divergence import DivergenceMonitor
 from .unchecked_claims import UncheckedClaims
 from .victims.registry import ReconcilerRegistry
 
 _log = logging.getLogger(__name__)
-
-_POD_SPECIFIC_STATUSES = (*PERMANENT_STATUSES, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-"""One pod that cannot be written must not keep the resync from the others."""
 
 
 class PodResync:
@@ -75,13 +71,15 @@ class PodResync:
         try:
             await self._repair(metadata, unreadable)
         except ApiError as error:
-            if error.status in _POD_SPECIFIC_STATUSES:
+            if is_overload(error):
+                raise
+            # Without this, one pod that cannot be written, such as one that etcd finds too large,
+            # would keep the resync from all pods after it.
+            if error.status not in GONE_OR_CHANGED:
                 _log.error(
                     "could not repair the pod; it is tried again in the next resync",
                     extra={"pod": metadata.key, "error": str(error)},
                 )
-            elif error.status not in GONE_OR_CHANGED:
-                raise
 
     async def _repair(self, metadata: VersionedMeta, unreadable: dict[str, str]) -> None:
         if pod_state.is_victim(metadata):

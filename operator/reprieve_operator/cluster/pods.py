@@ -20,6 +20,9 @@ from reprieve_policy.kube.pods import PodStatus
 
 PAGE_SIZE = 50
 """Objects in one page of a list: each may have 256 KiB of annotations, all in memory at once."""
+MAX_ENTRIES = 250
+"""Finalizers or scheduling gates of a pod that the operator writes to, as in the policy
+`reprieve-operator-limits`: one with more counts as full."""
 WRITABLE: Mapping[str, str] = {"fieldSelector": f"metadata.namespace!={UNTOUCHED}"}
 """Selects the pods that the operator may write to. Without this, it would try for ever to write to
 a pod of kube-system that was marked before a mark there was refused."""

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from reprieve_operator.clock import Clock
@@ -39,7 +40,7 @@ from reprieve_runtime.client.reflector_store import HasMetadata
 from . import pod_state
 from .call_limiter import CallLimiter, CallPriority
 from .leader_election import LeaderElection
-from .pods import PAGE_SIZE, VersionedObject, VictimPod, metadata_after
+from .pods import MAX_ENTRIES, PAGE_SIZE, VersionedObject, VictimPod, metadata_after
 from .retries import is_overload
 
 DISRUPTION_REASON = "PreemptionByReprieve"
@@ -299,6 +300,7 @@ class Writes:
         """
         body = _gate_patch(None, None)
         if other_gates is not None:
+            _require_few(other_gates, "scheduling gates")
             body["spec"] = _gates(other_gates)
         await self._patch_pod(metadata, body)
 
@@ -306,6 +308,7 @@ class Writes:
         self, metadata: VersionedMeta, other_gates: Sequence[str], now: datetime
     ) -> None:
         """Remove our scheduling gate, and record that the pod's gang is not placed yet."""
+        _require_few(other_gates, "scheduling gates")
         body = _gate_patch(gate.RELEASED, render(now)) | {"spec": _gates(other_gates)}
         await self._patch_pod(metadata, body)
 
@@ -401,6 +404,7 @@ class Writes:
         subresource: str = "",
     ) -> VersionedMeta:
         """Change a pod, unless it has changed meanwhile; return its metadata as they are then."""
+        _require_few(metadata.finalizers or (), "finalizers")
         changes: Body = dict(body["metadata"])
         body["metadata"] |= {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
         path = object_path("pods", metadata.namespace, metadata.name, subresource)
@@ -523,6 +527,13 @@ def _gate_patch(label: str | None, released_at: str | None) -> Body:
             "annotations": {keys.GANG_RELEASED_AT: released_at},
         }
     }
+
+
+def _require_few(entries: Sequence[str], what: str) -> None:
+    """Raise an `ApiError` if not all may be kept: a list without the others would remove these."""
+    if len(entries) > MAX_ENTRIES:
+        status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        raise ApiError(status, "TooManyEntries", f"more than {MAX_ENTRIES} {what}")
 
 
 def _gates(names: Sequence[str]) -> Body:

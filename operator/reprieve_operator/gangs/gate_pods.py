@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from reprieve_operator.cluster import kept_pods
 from reprieve_operator.cluster.event_recorder import ObjectReference
 from reprieve_operator.cluster.pods import PAGE_SIZE
 from reprieve_policy.facts import Facts
@@ -78,6 +79,7 @@ class LabelledPod:
 
 def to_labelled_pod(pod: GatePod, facts: Facts, now: datetime) -> LabelledPod:
     """Return the kept fields of a pod; one without a readable creation time waits from now."""
+    pod = kept_pods.prune(pod)
     metadata, gang = pod.metadata, gangs.read(pod.view)
     gates = [named.name for named in pod.spec.schedulingGates or ()]
     is_gated = GANG_GATE in gates

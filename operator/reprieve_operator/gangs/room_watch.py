@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from reprieve_operator.background import run_until_one_ends
 from reprieve_operator.clock import Clock
+from reprieve_operator.cluster import kept_pods
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.nodes import Node
@@ -186,6 +187,7 @@ class RoomWatch:
         }
 
     def _classify(self, pod: Pod) -> ScheduledPod | PendingPod | None:
+        pod = kept_pods.prune(pod)
         facts = self.facts_of(pod.metadata.namespace)
         if pod.occupies_node:
             return snapshot_builder.scheduled_pod_of(pod, facts, now=self._clock.now())

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster import pod_state
+from reprieve_operator.cluster import kept_pods, pod_state
 from reprieve_operator.cluster.call_limiter import CallPriority
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
@@ -73,7 +73,7 @@ class PodTracker:
         known = -1 if self.pod is None else self.pod.metadata.version
         version = pod.metadata.version
         if version >= known:
-            self.pod = pod_state.without_other_conditions(pod)
+            self.pod = kept_pods.prune_victim(pod)
             # The answer to the removal of our finalizer may come after the watch showed the end.
             self._is_gone &= pod_state.is_about_to_go(pod)
             self._read_at = self._clock.monotonic()
@@ -145,7 +145,7 @@ class PodTracker:
                 raise
             # Only a periodic read. Polling the workload goes on while the API server is away.
             return False
-        self.pod, self._must_reread = pod, False
+        self.pod, self._must_reread = None if pod is None else kept_pods.prune_victim(pod), False
         if pod is not None:
             self._on_change(pod, self.wake)
         return True

@@ -36,8 +36,9 @@ class SetMember:
 
 @dataclass(slots=True)
 class _VictimSet:
-    grows_until: float
-    """On the monotonic clock."""
+    grows_since: float = 0.0
+    grows_until: float = 0.0
+    """Both on the monotonic clock."""
     members: dict[str, SetMember] = field(default_factory=dict)
 
 
@@ -149,20 +150,22 @@ class VictimSets:
         self._members[uid] = member
         self._filled.set()
         self._emptied.clear()
-        victim_set = self._get_or_add(member.key)
+        victim_set = self._sets.setdefault(member.key, _VictimSet())
+        if member.joined_at >= victim_set.grows_until:
+            self._begin_to_grow(victim_set, member)
         victim_set.members[uid] = member
         size = pod_state.victims_in_set(pod)
-        if size is not None and len(victim_set.members) >= size:
+        # One of an earlier attempt, which was reprieved, say, is none of these.
+        joined = sum(one.joined_at >= victim_set.grows_since for one in victim_set.members.values())
+        if size is not None and joined >= size:
             victim_set.grows_until = self._clock.monotonic()
             self._wake_ready(member.key)
 
-    def _get_or_add(self, key: VictimSetKey) -> _VictimSet:
-        if key not in self._sets:
-            grows_until = self._clock.monotonic() + self._growing_seconds
-            self._sets[key] = _VictimSet(grows_until)
-            loop = asyncio.get_running_loop()
-            loop.call_later(self._growing_seconds, self._wake_ready, key)
-        return self._sets[key]
+    def _begin_to_grow(self, victim_set: _VictimSet, first: SetMember) -> None:
+        victim_set.grows_since = first.joined_at
+        victim_set.grows_until = first.joined_at + self._growing_seconds
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._growing_seconds, self._wake_ready, first.key)
 
     def _is_awaited(self, member: SetMember) -> bool:
         is_saving = member.awaited_until is not None and self._clock.now() < member.awaited_until

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reprieve_policy.keys import DISRUPTION_MODE, PREEMPTION_PRIORITY_CLASS
+from reprieve_policy.kube.names import is_object_name
 from reprieve_policy.kube.objects import Spec, annotations_of
 from reprieve_policy.kube.pod_groups import PodGroup, PodGroupSpec
 
@@ -56,12 +57,14 @@ def read(group: PodGroup) -> PodGroupInfo:
     """Return what preemption needs to know of a PodGroup."""
     spec, annotations = group.spec or PodGroupSpec(), annotations_of(group.metadata)
     policy = spec.schedulingPolicy.gang if spec.schedulingPolicy is not None else None
+    # It is kept: an annotation may have a quarter of a megabyte.
+    defence = annotations.get(PREEMPTION_PRIORITY_CLASS, "")
     return PodGroupInfo(
         priority=spec.priority or 0,
         disruption_mode=read_disruption_mode(spec.disruptionMode, annotations),
         min_count=policy.minCount if policy is not None else None,
         priority_class=spec.priorityClassName,
-        preemption_priority_class=annotations.get(PREEMPTION_PRIORITY_CLASS),
+        preemption_priority_class=defence if is_object_name(defence) else None,
     )
 
 

@@ -19,8 +19,8 @@ from kubernetes.aio.client import ApiClient
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_runtime.deep import decode
 
+from .api_error import ANSWER_TOO_LARGE, Status, error_from_status
 from .api_error import ApiError as ApiError  # noqa: PLC0414 - callers import both from here
-from .api_error import Status, error_from_status
 from .login import connection_configuration
 from .server_time import ServerTime
 from .stored import OnUnreadable, WatchEvent, log_unreadable, read_event, read_items
@@ -50,6 +50,10 @@ _WATCH: Params = {
 }
 _WATCH_IDLE_SECONDS = 90.0
 """Bookmarks arrive about once a minute: a watch without data for longer is dead."""
+_MAX_PAGE_BYTES = 4 * 1024 * 1024
+"""Bytes of a page of a collection, unless one object is larger. An object may have 1.5 MB and more,
+and a page is in memory as a whole, several times. Without the limit, fifty such pods of one tenant
+would have every program killed for its memory that lists all pods."""
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
 """The limit of one watch event: an object may have 3 MB, and its JSON more."""
 
@@ -184,14 +188,28 @@ class Api:
     ) -> AsyncIterator[tuple[list[T], str]]:
         """Yield a collection in pages, each with the resourceVersion to watch from.
 
-        Unreadable objects are left out.
+        Unreadable objects are left out. A page has fewer objects than `limit` where they are large.
         """
         accept = f"{_METADATA_ONLY_LIST},{JSON}" if metadata_only else JSON
-        query = {**(params or {}), "limit": str(limit)}
+        query, size = dict(params or {}), limit
         while True:
-            text = await self.request(
-                "GET", path, params=query, accept=accept, timeout_seconds=60.0
-            )
+            query["limit"] = str(size)
+            try:
+                text = await self.request(
+                    "GET",
+                    path,
+                    params=query,
+                    accept=accept,
+                    timeout_seconds=60.0,
+                    max_bytes=_MAX_PAGE_BYTES if size > 1 else None,
+                )
+            except ApiError as error:
+                if not error.is_answer_too_large:
+                    raise
+                size //= 2
+                continue
+            if len(text) < _MAX_PAGE_BYTES // 4:
+                size = min(limit, 2 * size)
             page = decode(text, _Page)
             items = read_items(page.items, decode_as, on_unreadable)
             yield items, str(page.metadata.get("resourceVersion", ""))
@@ -333,7 +351,7 @@ async def _read_at_most(response: aiohttp.ClientResponse, max_bytes: int) -> byt
         await response.content.readexactly(max_bytes + 1)
     except asyncio.IncompleteReadError as error:
         return error.partial
-    raise ApiError(0, "TooLarge", f"more than {max_bytes} bytes")
+    raise ApiError(0, ANSWER_TOO_LARGE, f"more than {max_bytes} bytes")
 
 
 def _to_api_error(response: aiohttp.ClientResponse, text: bytes) -> ApiError:

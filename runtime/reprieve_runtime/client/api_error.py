@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
+ANSWER_TOO_LARGE = "TooLarge"
+"""The reason where the answer has more bytes than the caller reads."""
+
 
 class ApiError(Exception):
     """An error answer: `status` and `reason` as in its `Status`; 0 if the server is unreachable."""
@@ -28,6 +31,11 @@ class ApiError(Exception):
     def is_unreachable(self) -> bool:
         """The API server did not answer at all."""
         return self.status == 0
+
+    @property
+    def is_answer_too_large(self) -> bool:
+        """The answer has more bytes than the caller reads."""
+        return self.is_unreachable and self.reason == ANSWER_TOO_LARGE
 
     @property
     def is_not_found(self) -> bool:

@@ -362,6 +362,32 @@ def test_koordinators_mark_may_be_removed_by_those_who_may_set_it_until_the_evic
     assert users.canceller.patch(pod, take_it).status == 0
 
 
+def test_no_owner_takes_a_mark_back_or_replaces_it_while_it_awaits_the_operator(
+    users: UsersByRight, pod: str
+) -> None:
+    """Without this, an owner who is faster than the operator would hold a preemptor for ever."""
+    key = keys.KOORDINATOR_SOFT_EVICTION
+    by_the_guard = {
+        "labels": {keys.SOFT_EVICTION: "marked"},
+        "annotations": {key: '{"initiator":"kube-scheduler"}', keys.PREEMPTOR: "uid-of-high"},
+    }
+    assert users.admin.patch(pod, json.dumps({"metadata": by_the_guard})).status == 0
+    for removed in (None, "false"):
+        done = users.owner.patch(pod, metadata("annotations", key, removed))
+        assert refused(done, f"metadata.annotations[{key}]: {NEEDS_CANCEL}"), done.output
+    done = users.owner.patch(pod, metadata("annotations", key, "unreadable"))
+    assert refused(
+        done, f"metadata.annotations[{key}]: Forbidden: a soft-eviction mark stays as it is"
+    ), done.output
+    # The guard may, for another preemptor.
+    assert users.admin.patch(pod, metadata("annotations", key, "true")).status == 0
+    done = users.canceller.patch(pod, metadata("annotations", key, None))
+    assert done.status == 0, done.output
+    # Our label alone is no mark: the owner may set one.
+    done = users.owner.patch(pod, metadata("annotations", key, "true"))
+    assert done.status == 0, done.output
+
+
 def test_a_pod_may_be_marked_again_after_a_cancellation(users: UsersByRight, pod: str) -> None:
     cancelled = {
         "labels": {keys.SOFT_EVICTION: None},

@@ -114,6 +114,15 @@ def test_guard_and_policy_agree_on_when_an_eviction_is_over() -> None:
     assert set(phases.split("|")) == {phase.value for phase in transitions.TERMINAL}
 
 
+@pytest.mark.parametrize("variable", ["evictionsCancelled", "marksReplaced"])
+def test_a_mark_that_awaits_the_operator_is_neither_taken_back_nor_replaced(variable: str) -> None:
+    """`cluster/guard/test_marks.py` shows it: an owner could be faster than the operator."""
+    awaits = expression_of("reprieve-soft-evictions", "awaitsTheOperator")
+    assert keys.SOFT_EVICTION in awaits
+    assert f"== '{mark.MARKED}'" in awaits
+    assert "variables.awaitsTheOperator" in expression_of("reprieve-soft-evictions", variable)
+
+
 def test_guard_and_policy_agree_on_what_a_mark_is() -> None:
     expression = expression_of("reprieve-soft-evictions", "marksSet")
     assert f"in ['{mark.REQUESTED}', '{mark.EVICT}', '{mark.MARKED}']" in expression

@@ -221,14 +221,51 @@ async def test_the_resync_removes_a_finalizer_that_no_eviction_needs(
     collections = {PODS: {"p": {"metadata": held | metadata}}}
     async with stub_api(tmp_path, collections=collections) as (stub, api):
         stub.lists_released.set()
-        election = cast("LeaderElection", Leadership(is_leading=True))
-        writes = Writes(api, CallLimiter(4), election, OperatorMetrics(), Clock())
-        divergence: Any = SimpleNamespace(
-            add_pod=lambda _: None, check_changed_namespaces=lambda: asyncio.sleep(0)
-        )
-        registry: Any = set()
-        recorder = cast("EventRecorder", None)
-        claims = UncheckedClaims(writes, recorder, OperatorMetrics())
-        resync = PodResync(api, writes, registry, recorder, divergence, claims)
-        await resync.run_once()
+        await a_resync(api).run_once()
         assert [body["metadata"]["finalizers"] for _, body in stub.patches] == [[]] * released
+
+
+def a_resync(api: Api) -> PodResync:
+    election = cast("LeaderElection", Leadership(is_leading=True))
+    writes = Writes(api, CallLimiter(4), election, OperatorMetrics(), Clock())
+    divergence: Any = SimpleNamespace(
+        add_pod=lambda _: None, check_changed_namespaces=lambda: asyncio.sleep(0)
+    )
+    registry: Any = set()
+    recorder = cast("EventRecorder", None)
+    claims = UncheckedClaims(writes, recorder, OperatorMetrics())
+    return PodResync(api, writes, registry, recorder, divergence, claims)
+
+
+UNWRITABLE = {
+    "forbidden": 403,
+    "full of annotations": 422,
+    "too large for the API server": 413,
+    "too large for etcd, or refused by a webhook that fails": 500,
+}
+
+
+@pytest.mark.parametrize("status", UNWRITABLE.values(), ids=UNWRITABLE)
+async def test_a_pod_that_cannot_be_written_keeps_the_resync_from_no_other_pod(
+    tmp_path: Path, status: int
+) -> None:
+    """Without this, a tenant with one such pod would end the resync of the whole cluster."""
+    held = {"namespace": "team", "finalizers": [keys.CLEANUP_FINALIZER]}
+    pods = {name: {"metadata": {"name": name, "uid": name, **held}} for name in ("one", "two")}
+    async with stub_api(tmp_path, collections={PODS: pods}) as (stub, api):
+        stub.lists_released.set()
+        stub.refuses = {f"{NAMESPACES}/team/pods/one": status}
+        await a_resync(api).run_once()
+        assert [path.rpartition("/")[2] for path, _ in stub.patches][-1] == "two"
+
+
+async def test_a_resync_ends_where_the_api_server_is_overloaded(tmp_path: Path) -> None:
+    """It is repeated soon. Each further pod would only add to the load."""
+    held = {"namespace": "team", "finalizers": [keys.CLEANUP_FINALIZER]}
+    pods = {name: {"metadata": {"name": name, "uid": name, **held}} for name in ("one", "two")}
+    async with stub_api(tmp_path, collections={PODS: pods}) as (stub, api):
+        stub.lists_released.set()
+        stub.refuses = {f"{NAMESPACES}/team/pods/one": 429}
+        with pytest.raises(ApiError):
+            await a_resync(api).run_once()
+        assert all(path.endswith("/one") for path, _ in stub.patches)

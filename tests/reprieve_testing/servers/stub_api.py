@@ -75,6 +75,8 @@ class StubApi:
     """Path and options of each."""
     applies_selectors: bool = False
     """A label selector that is only a key selects the objects with that label."""
+    serves_pages: bool = False
+    """A list has no more objects than asked for; the others are on further pages."""
     is_failing: bool = False
     is_logged_out: bool = False
     """The credentials of the client have expired."""
@@ -128,7 +130,13 @@ class StubApi:
             if self._selects(selector, each)
             and (not left_out or each["metadata"].get("namespace") != left_out)
         ]
-        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+        metadata = {"resourceVersion": "1"}
+        if self.serves_pages:
+            begins = int(request.query.get("continue", "0"))
+            ends = begins + int(request.query["limit"])
+            metadata |= {"continue": str(ends)} if ends < len(items) else {}
+            items = items[begins:ends]
+        return web.json_response({"metadata": metadata, "items": items})
 
     def _fail(self) -> web.Response:
         code, reason = (401, "Unauthorized") if self.is_logged_out else (500, "InternalError")

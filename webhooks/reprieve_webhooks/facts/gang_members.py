@@ -15,6 +15,9 @@ from reprieve_runtime.client.paths import object_path
 
 _LIST_LIMIT = 8
 """Pods to read: more than one, because the first may be terminating."""
+_MAX_BYTES = 1024 * 1024
+"""Bytes of these pods; of larger ones, only the first is read, and none that has more by itself. A
+pod may have 1.5 MB, and the reviews of a hundred gangs may read at once."""
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -53,11 +56,14 @@ class GangMemberReader:
         return None
 
     async def _list_by_label(self, namespace: str, selector: str) -> AsyncIterator[Pod]:
-        params = {"labelSelector": selector, "fieldSelector": _NOT_ENDED, "limit": str(_LIST_LIMIT)}
-        for pod in msgspec.json.decode(
-            await self._read(object_path("pods", namespace), params), type=_PodList
-        ).items:
-            yield pod
+        path = object_path("pods", namespace)
+        params = {"labelSelector": selector, "fieldSelector": _NOT_ENDED}
+        for limit in (_LIST_LIMIT, 1):
+            text = await self._read(path, params | {"limit": str(limit)})
+            if text is not None:
+                for pod in msgspec.json.decode(text, type=_PodList).items:
+                    yield pod
+                return
 
     async def _get_by_name(
         self, namespace: str, admitted: Iterable[AdmittedMember]
@@ -69,14 +75,28 @@ class GangMemberReader:
                 if error.is_not_found:
                     continue
                 raise
-            pod = msgspec.json.decode(text, type=Pod)
-            if pod.metadata.uid == member.uid:
+            pod = None if text is None else msgspec.json.decode(text, type=Pod)
+            if pod is not None and pod.metadata.uid == member.uid:
                 yield pod
 
-    async def _read(self, path: str, params: dict[str, str]) -> bytes:
-        return await self._api.request(
-            "GET", path, params=params, timeout_seconds=self._timeout_seconds
-        )
+    async def _read(self, path: str, params: dict[str, str]) -> bytes | None:
+        """Return the answer; `None` if it is too large.
+
+        Without that, no rule would be applied to the next pods of a gang with a large one: a review
+        that fails admits a pod.
+        """
+        try:
+            return await self._api.request(
+                "GET",
+                path,
+                params=params,
+                timeout_seconds=self._timeout_seconds,
+                max_bytes=_MAX_BYTES,
+            )
+        except ApiError as error:
+            if error.is_answer_too_large:
+                return None
+            raise
 
 
 def can_list_members(namespace: str, gang: Gang) -> bool:

@@ -17,7 +17,12 @@ from reprieve_policy.kube.objects import Resource, pod_views
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.rate_limit import Rate, RateLimits
 from reprieve_webhooks.lookups.getter import CachedGetter
-from reprieve_webhooks.lookups.limits import BURST_CALLS, CALLS_PER_SECOND, DEFAULT_LIMITS
+from reprieve_webhooks.lookups.limits import (
+    BURST_CALLS,
+    CALLS_PER_SECOND,
+    DEFAULT_LIMITS,
+    MAX_OBJECT_BYTES,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -66,7 +71,11 @@ class GangStatements:
 
     def __init__(self, api: Api, *, lookup_timeout_seconds: float) -> None:
         self._getter = CachedGetter(
-            api, _GangObject, timeout_seconds=lookup_timeout_seconds, limits=_LIMITS
+            api,
+            _GangObject,
+            timeout_seconds=lookup_timeout_seconds,
+            limits=_LIMITS,
+            max_bytes=MAX_OBJECT_BYTES,
         )
 
     async def find(self, pod: Resource, namespace: str) -> GangStatement | None:

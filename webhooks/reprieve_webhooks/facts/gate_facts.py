@@ -18,6 +18,7 @@ from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Key, Reflector
 from reprieve_runtime.lease import Lease, LeaseSpec
 from reprieve_webhooks.lookups.getter import CachedGetter
+from reprieve_webhooks.lookups.limits import MAX_OBJECT_BYTES
 
 _LOG = logging.getLogger(__name__)
 
@@ -91,12 +92,19 @@ class GateFacts:
             params={"fieldSelector": f"metadata.name={lease}"},
         )
         self._owner_getter = CachedGetter(
-            api, gate.PodController, timeout_seconds=lookup_timeout_seconds
+            api,
+            gate.PodController,
+            timeout_seconds=lookup_timeout_seconds,
+            max_bytes=MAX_OBJECT_BYTES,
         )
         # A StatefulSet's status announces a rollout before the first pod of it is made. With a
         # cached status, that pod would wait for others that are made only once it runs.
         self._stateful_set_getter = CachedGetter(
-            api, gate.PodController, timeout_seconds=lookup_timeout_seconds, ttl_seconds=0.0
+            api,
+            gate.PodController,
+            timeout_seconds=lookup_timeout_seconds,
+            ttl_seconds=0.0,
+            max_bytes=MAX_OBJECT_BYTES,
         )
 
     @property

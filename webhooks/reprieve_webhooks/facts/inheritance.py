@@ -14,6 +14,7 @@ from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_webhooks.lookups.getter import CachedGetter
+from reprieve_webhooks.lookups.limits import MAX_OBJECT_BYTES
 
 from .ledgers import LedgerCache
 
@@ -43,7 +44,11 @@ class Inheritance:
         # A controller can be created again under its name within a second: a cached result could be
         # about another one.
         self._owner_getter = CachedGetter(
-            api, PartialObjectMetadata, timeout_seconds=lookup_timeout_seconds, ttl_seconds=0.0
+            api,
+            PartialObjectMetadata,
+            timeout_seconds=lookup_timeout_seconds,
+            ttl_seconds=0.0,
+            max_bytes=MAX_OBJECT_BYTES,
         )
         self._root_owners: BoundedDict[tuple[str, OwnerReference], OwnerReference | None] = (
             BoundedDict(_MAX_OWNERS)

@@ -51,6 +51,11 @@ _LIMITS = {
 """A user who may evict pods may evict any number: the reads for evictions have limits of their own,
 in total and in each namespace. Without this, one tenant could have the drains of all others
 refused, or preempted pods deleted without notice."""
+_MAX_POD_BYTES = 512 * 1024
+"""Of a pod that an eviction names, or another victim. A usual one has ten thousand, and one that is
+full of annotations 300,000. A larger one is not read, and is evicted without notice. Up to a
+hundred are read at once: without this, a user who evicts as many pods of their own, of 1.5 MB each,
+would have the webhooks killed for their memory."""
 _MAX_VICTIM_LIST_BYTES = 16 * 1024 * 1024
 """Read to find the victims of one preemptor. A victim has some 3 to 10 KB, but a user who may
 delete pods of their own may mark many, each of 1.5 MB."""
@@ -93,7 +98,12 @@ class GuardReader:
         self._api, self._timeout_seconds = api, timeout_seconds
         self._pod_getters = {
             request_kind: CachedGetter(
-                api, GuardedPod, timeout_seconds=timeout_seconds, ttl_seconds=0.0, limits=limits
+                api,
+                GuardedPod,
+                timeout_seconds=timeout_seconds,
+                ttl_seconds=0.0,
+                limits=limits,
+                max_bytes=_MAX_POD_BYTES,
             )
             for request_kind, limits in _LIMITS.items()
         }
@@ -122,11 +132,20 @@ class GuardReader:
     async def find_pod(
         self, namespace: str, name: str, request_kind: RequestKind = RequestKind.PREEMPTION
     ) -> GuardedPod | None:
-        """Return a pod as it is now, `None` if it does not exist.
+        """Return a pod as it is now, `None` if it does not exist, or is larger than any usual one.
 
         `request_kind` selects the rate limit.
         """
-        return await self._pod_getters[request_kind].find("pods", name, namespace)
+        try:
+            return await self._pod_getters[request_kind].find("pods", name, namespace)
+        except ApiError as error:
+            if not error.is_answer_too_large:
+                raise
+            self._log_rate_limited(
+                "a pod is too large to be read, and gets no notice of an eviction",
+                {"pod": f"{namespace}/{name}", "error": str(error)},
+            )
+            return None
 
     async def job_walltime(self, pod: GuardedPod, namespace: str) -> Walltime | None:
         """Return the walltime of the Job that the pod belongs to."""

@@ -31,8 +31,11 @@ class CachedGetter(Generic[T]):
         timeout_seconds: float,
         ttl_seconds: float = TTL_SECONDS,
         limits: RateLimits = DEFAULT_LIMITS,
+        max_bytes: int | None = None,
     ) -> None:
+        """`max_bytes`: an object that has more cannot be read."""
         self._api = api
+        self._max_bytes = max_bytes
         self._decode_as = decode_as
         self._timeout_seconds = timeout_seconds
         self._single_flight: SingleFlight[str, T | None] = SingleFlight(ttl_seconds, limits=limits)
@@ -48,7 +51,9 @@ class CachedGetter(Generic[T]):
 
     async def _read(self, path: str) -> T | None:
         try:
-            text = await self._api.request("GET", path, timeout_seconds=self._timeout_seconds)
+            text = await self._api.request(
+                "GET", path, timeout_seconds=self._timeout_seconds, max_bytes=self._max_bytes
+            )
         except ApiError as error:
             if error.is_not_found:
                 return None

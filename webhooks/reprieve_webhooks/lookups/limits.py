@@ -11,4 +11,7 @@ CALLS_PER_SECOND = 50.0
 BURST_CALLS = 100
 """A hundred new Namespaces at once, whose first pods come before their watch events; normally one.
 """
+MAX_OBJECT_BYTES = 512 * 1024
+"""Of an object that a review can do without: the owner of a pod, or an object of its gang. A
+hundred reviews may read at once, and an object may have 1.5 MB."""
 DEFAULT_LIMITS = RateLimits(Rate(CALLS_PER_SECOND, BURST_CALLS))

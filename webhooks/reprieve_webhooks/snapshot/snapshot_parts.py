@@ -209,6 +209,15 @@ class QuotaParts:
         return self._tallies[key].info()
 
 
+_MAX_BUDGET_CHARACTERS = 16 * 1024
+"""Of the keys and values that a budget selects by, and of the names of the pods evicted already."""
+
+
+def _count_characters(budget: DisruptionBudget) -> int:
+    selected = (len(one.key) + sum(map(len, one.values)) for one in budget.requirements)
+    return sum(selected) + sum(map(len, budget.disrupted_pods))
+
+
 class BudgetParts:
     """Disruption budgets by namespace."""
 
@@ -217,7 +226,14 @@ class BudgetParts:
         self._lists: _BuiltValues[str, tuple[DisruptionBudget, ...]] = _BuiltValues(self._build)
 
     def put(self, name: str, budget: DisruptionBudget) -> None:
-        """Add a budget or its new state."""
+        """Add a budget or its new state; one that is larger than any usual one counts as none.
+
+        Without the latter, a user who creates a hundred budgets of 1.5 MB would fill the memory of
+        the webhooks.
+        """
+        if _count_characters(budget) > _MAX_BUDGET_CHARACTERS:
+            self.remove(budget.namespace, name)
+            return
         self._budgets.put(budget.namespace, name, budget)
         self._lists.changed.add(budget.namespace)
 

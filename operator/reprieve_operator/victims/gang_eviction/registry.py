@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from weakref import WeakValueDictionary
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster import pod_state
+from reprieve_operator.cluster import kept_pods, pod_state
 from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
@@ -199,7 +199,9 @@ class GangRegistry:
                 object_path("pods", key[0]), VictimPod, params=params
             ):
                 found.update(
-                    (pod.metadata.uid or "", pod) for pod in pods if _is_member_of(key[1], pod)
+                    (pod.metadata.uid or "", kept_pods.prune_victim(pod))
+                    for pod in pods
+                    if _is_member_of(key[1], pod)
                 )
                 if len(found) > disruption.MAX_MEMBERS:
                     return None

@@ -72,6 +72,11 @@ class PodEligibility:
         # Victims need not free quota: the node is the home's, whatever the quotas of its borrowers.
         self._quota = None if takes_back else preemptor.quota
         self._operator_is_live = snapshot.operator_is_live
+        since = preemptor.unschedulable_since
+        self._has_waited_long = (
+            since is not None
+            and (snapshot.now - since).total_seconds() >= snapshot.settings.ceiling_seconds
+        )
         self.quota_limit = QuotaLimit(preemptor, snapshot, self.is_leaving)
         self._near_completion_seconds = min(
             settings.near_completion_seconds, settings.ceiling_seconds
@@ -123,9 +128,15 @@ class PodEligibility:
 
     def release_certainty(self, pod: ScheduledPod) -> ReleaseCertainty:
         """Return how certainly the room of this pod becomes free soon without further action."""
-        return release.certainty_of(
+        found = release.certainty_of(
             pod.release, self._snapshot.settings.ceiling_seconds, self._snapshot.now
         )
+        # Without this, a user who keeps marking pods of their own, each in the room of the one
+        # before, would keep the preemptor from all other victims.
+        is_requested = pod.release is not None and pod.release.is_requested
+        if self._has_waited_long and is_requested and found is ReleaseCertainty.NOTIFIED:
+            return ReleaseCertainty.BEING_DELETED
+        return found
 
     def is_leaving(self, pod: ScheduledPod) -> bool:
         """True for a pod that is leaving, and is no victim again."""

@@ -3,7 +3,8 @@
 A user with the right to delete or mark a pod controls these fields. So every wait is bounded, and
 the whole cluster waits only for pods that the operator has notified: it makes sure that they leave.
 Without this, one pod with a grace period of years, or with an unreadable mark, would end all
-preemption.
+preemption. For pods that were marked for no preemptor, it waits until the preemptor has found no
+node for as long as the `ceiling`; from then on, only their own nodes do.
 
 A pod that was evicted through the API and waits for a PodDisruptionBudget leaves when the budget
 allows: only its own node waits for it. After the `ceiling` it counts as staying, also if it is
@@ -21,7 +22,7 @@ from reprieve_policy.kube.objects import annotations_of, labels_of
 from reprieve_policy.kube.pods import PodWithStatus
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction, mark, termination
-from reprieve_policy.lifecycle.eviction import Eviction, Phase
+from reprieve_policy.lifecycle.eviction import Eviction, Phase, Source
 from reprieve_policy.lifecycle.transitions import TERMINAL
 
 from .snapshot import Release
@@ -39,7 +40,7 @@ class ReleaseCertainty(IntEnum):
     HELD_BY_BUDGET = 1
     """A budget does not allow its eviction yet."""
     BEING_DELETED = 2
-    """It is being deleted."""
+    """It is being deleted, or the preemptor has waited long enough for pods like it."""
     NOTIFIED = 3
     """The operator evicts it, or it leaves for the preemptor's own gang."""
 
@@ -70,12 +71,20 @@ def read(pod: PodWithStatus) -> Release | None:
         )
     if state is not None:
         return (
-            Release(expected_at=state.requested_at, notified=True, preemptor_uid=preemptor_uid)
+            Release(
+                expected_at=state.requested_at,
+                notified=True,
+                preemptor_uid=preemptor_uid,
+                is_requested=state.source is not Source.GANG and _is_for_no_preemptor(pod),
+            )
             if notified
             else None
         )
-    # An unreadable mark requests nothing.
-    is_marked = isinstance(mark.read(labels, annotations), mark.Mark)
+    # The operator finds a mark by our label, and an unreadable mark requests nothing. Without the
+    # former, a user who sets a mark without the label, and takes it back before each sweep of the
+    # operator, would make their pod immune to preemption.
+    is_seen = is_requested or labels.get(keys.SOFT_EVICTION) == mark.MARKED
+    is_marked = is_seen and isinstance(mark.read(labels, annotations), mark.Mark)
     return Release(preemptor_uid=preemptor_uid) if is_marked else None
 
 
@@ -88,6 +97,11 @@ def preemptor_uid_of(pod: PodWithStatus) -> str:
     found = annotations_of(pod.metadata).get(keys.PREEMPTOR, "")
     conditions = ((one.type, one.status, one.reason) for one in pod.status.conditions or ())
     return found or (UNKNOWN_PREEMPTOR if _PREEMPTED_BY_SCHEDULER in conditions else "")
+
+
+def _is_for_no_preemptor(pod: PodWithStatus) -> bool:
+    # The annotation is empty where the guard has marked the pod for a preemptor that is not known.
+    return keys.PREEMPTOR not in annotations_of(pod.metadata) and not preemptor_uid_of(pod)
 
 
 def certainty_of(release: Release | None, ceiling_seconds: int, now: datetime) -> ReleaseCertainty:

@@ -141,6 +141,8 @@ class Preemptor:
     """The name of its scheduler."""
     is_gated: bool = False
     """No scheduler places it yet."""
+    unschedulable_since: datetime | None = None
+    """Since when its scheduler finds no node for it."""
     takes_back_nodes: bool = False
     """Its Namespace takes back nodes that it lent (document 001): pods of its own priority, and of
     other quotas, may be victims."""
@@ -163,6 +165,8 @@ class Release:
     """It is only evicted, and waits for a budget: beyond the ceiling it counts as staying."""
     preemptor_uid: str = ""
     """The uid of the preemptor, if it leaves for one; see `release.preemptor_uid_of`."""
+    is_requested: bool = False
+    """It was asked to leave, by itself and for no preemptor, and is not being deleted yet."""
 
     @property
     def is_only_marked(self) -> bool:

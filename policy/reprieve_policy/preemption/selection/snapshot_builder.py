@@ -131,6 +131,7 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: PodGroupInfo | None = None) 
         walltime_seconds=pod.spec.activeDeadlineSeconds,
         scheduler=pod.spec.schedulerName,
         is_gated=bool(pod.spec.schedulingGates),
+        unschedulable_since=_unschedulable_since(pod),
         depends_on_other_pods=node_fit.depends_on_other_pods(pod.spec),
         volumes_limit_nodes=node_fit.volumes_limit_nodes(pod.spec),
     )
@@ -340,6 +341,11 @@ def _scheduled_at(pod: Pod) -> datetime | None:
     if scheduled is None:
         return None
     return timestamp.parse(scheduled.lastTransitionTime) or _ZERO_TIME
+
+
+def _unschedulable_since(pod: Pod) -> datetime | None:
+    found = conditions.find_false(pod.status.conditions, "PodScheduled")
+    return None if found is None else timestamp.parse(found.lastTransitionTime)
 
 
 def _quota(pod: Pod, facts: Facts) -> quota.QuotaKey | None:

@@ -14,14 +14,15 @@ from reprieve_operator import uninstall
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallLimiter
 from reprieve_operator.cluster.leader_election import LeaderElection
-from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.pods import MAX_ENTRIES, VictimPod
+from reprieve_operator.cluster.retries import is_object_too_large
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.uninstall import Uninstall, VictimRelease
 from reprieve_operator.victims.pod_tracker import VictimRef
 from reprieve_policy import keys
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome
-from reprieve_runtime.client.api import Api
+from reprieve_runtime.client.api import Api, ApiError
 from reprieve_testing.objects.builders import after, an_eviction
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
@@ -69,6 +70,22 @@ async def test_the_condition_and_the_finalizer_are_one_call(tmp_path: Path) -> N
     async with stub_api(tmp_path) as (stub, api):
         await writes(api).write_disruption_target(a_pod(OTHER), ENDING, adds_finalizer=True)
         assert written(stub) == (f"{PATH}/status", [OURS])
+
+
+async def test_a_list_that_may_not_be_known_as_a_whole_is_never_written(tmp_path: Path) -> None:
+    """Without this, the finalizers and the gates that are not kept would be removed."""
+    many = [f"example.com/{number}" for number in range(MAX_ENTRIES + 1)]
+    async with stub_api(tmp_path) as (stub, api):
+        for write in (
+            writes(api).remove_finalizer(a_pod(OURS, *many).metadata),
+            writes(api).write_state(a_pod(*many), HINTED, None, begins=True),
+            writes(api).remove_gate(a_pod().metadata, many),
+            writes(api).release_from_gate(a_pod().metadata, many, Clock().now()),
+        ):
+            with pytest.raises(ApiError) as refused:
+                await write
+            assert is_object_too_large(refused.value)
+        assert stub.patches == []
 
 
 async def test_a_pod_that_has_the_finalizer_does_not_get_it_again(tmp_path: Path) -> None:

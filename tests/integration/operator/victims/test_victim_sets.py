@@ -255,6 +255,24 @@ async def test_a_victim_waits_for_no_more_others_than_its_mark_says() -> None:
     await cluster.registry.close()
 
 
+async def test_a_victim_of_an_earlier_attempt_is_none_of_those_that_are_waited_for() -> None:
+    """Without this, one without notice would be gone before the next one is marked."""
+    cluster = Cluster(growing_seconds=LONG_SECONDS)
+    cluster.sets.on_listed()
+    deadline = Clock().now() + timedelta(seconds=LONG_SECONDS)
+    reprieved = an_eviction().in_phase(Phase.REPRIEVED, deadline=deadline).build()
+    cluster.mark("reprieved", state=reprieved, victims=1)
+    cluster.mark("first", victims=2)
+    await until(lambda: cluster.phase("first") is Phase.SETTLED)
+    assert await cluster.is_held("first")
+    cluster.mark("second", SAVES, victims=2)
+    await until(lambda: cluster.phase("second") is Phase.HINTED)
+    assert await cluster.is_held("first", "second")
+    cluster.answer("second")
+    await until(lambda: len(cluster.deleted) == 2)
+    await cluster.registry.close()
+
+
 async def test_a_set_is_woken_when_it_no_longer_grows() -> None:
     cluster = Cluster(growing_seconds=SHORT_SECONDS)
     cluster.sets.on_listed()

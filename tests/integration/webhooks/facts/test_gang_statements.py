@@ -138,6 +138,15 @@ async def test_a_pod_is_created_without_it_while_the_api_server_fails_and_it_is_
         assert await one.written(JOBSETS_POD) == BY_POD
 
 
+async def test_an_object_that_is_larger_than_any_usual_one_gives_its_pods_nothing(
+    tmp_path: Path,
+):
+    """Without this, pods of a hundred such gangs at once would take the memory of the webhooks."""
+    large = stating("pod", note="x" * 1024 * 1024)
+    async with replica(tmp_path, **{JOBSETS: large}) as one:
+        assert await one.written(JOBSETS_POD) == {}
+
+
 UNREADABLE: dict[str, Any] = {
     "a mode that is none": stating("single"),
     "no annotations": {"metadata": {"annotations": None}, "spec": None},

@@ -102,6 +102,21 @@ async def test_a_pod_that_differs_from_a_living_member_is_refused(tmp_path: Path
         assert await one.creates(member("e", "other").in_class(5))
 
 
+async def test_a_gang_of_large_pods_takes_little_memory_and_fails_no_review(tmp_path: Path):
+    """A review that fails admits its pod unchecked."""
+    async with replica(tmp_path) as one:
+        one.store(member("a").annotated("example.com/note", "x" * 1024 * 1024))
+        assert await one.is_admitted(member("b").in_class(5))
+        assert one.calls == 2
+        queries = [path for _, path, _ in one.stub.accepts]
+        assert ["limit=8" in queries[0], "limit=1" in queries[1]] == [True, True]
+    async with replica(tmp_path) as one:
+        one.stub.serves_pages = True
+        for name in ("a", "b", "c"):
+            one.store(member(name).annotated("example.com/note", "x" * 400_000))
+        assert not await one.is_admitted(member("d").in_class(5))
+
+
 async def test_a_thousand_pods_of_one_gang_cost_one_call_and_one_record(tmp_path: Path):
     async with replica(tmp_path) as one:
         for number in range(1000):

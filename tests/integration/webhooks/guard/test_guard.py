@@ -97,6 +97,18 @@ async def test_an_eviction_of_another_pod_of_that_name_marks_no_pod(
     assert bool(here.stub.patches) is is_about
 
 
+async def test_a_pod_that_is_larger_than_any_usual_one_is_evicted_without_notice(
+    tmp_path: Path,
+) -> None:
+    """Without this, many evictions of such pods at once would take all memory of the webhooks."""
+    usual, large = ("x" * (256 * 1024 - 1000), "x" * 1024 * 1024)
+    for text, is_allowed in ((usual, False), (large, True)):
+        pod = a_victim(annotations=HINT | {"example.com/note": text})
+        async with guard_fixture(tmp_path, pod) as here:
+            assert (await here.evict())["allowed"] is is_allowed
+            assert bool(here.stub.patches) is not is_allowed
+
+
 def have_no_time_pass(here: GuardFixture) -> None:
     """Stop the clock of the rate limits: tokens do not refill."""
     asked: list[Any] = [

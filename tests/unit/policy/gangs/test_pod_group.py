@@ -40,6 +40,10 @@ SAYS = {
         {"metadata": {"annotations": {keys.PREEMPTION_PRIORITY_CLASS: "urgent"}}},
         PodGroupInfo(preemption_priority_class="urgent"),
     ),
+    "a preemption priority that is no name, and as long as an annotation may be": (
+        {"metadata": {"annotations": {keys.PREEMPTION_PRIORITY_CLASS: "x" * 200_000}}},
+        PodGroupInfo(),
+    ),
 }
 
 

@@ -286,6 +286,16 @@ def test_budgets_come_change_and_go(cluster: Cluster) -> None:
     assert cluster.snapshot().budgets == {}
 
 
+def test_a_budget_that_is_larger_than_any_usual_one_is_not_kept(cluster: Cluster) -> None:
+    """Without this, a user's budgets would fill the memory of the webhooks."""
+    many = frozenset(f"pod-{number}" for number in range(5000))
+    for large in (a_budget("x" * 20_000), replace(a_budget("x"), disrupted_pods=many)):
+        cluster.snapshot_cache.put_budget("x", a_budget("x"))
+        assert cluster.snapshot().budgets
+        cluster.snapshot_cache.put_budget("x", large)
+        assert cluster.snapshot().budgets == {}
+
+
 def test_a_changed_namespace_shows_in_its_pods_and_no_others(cluster: Cluster) -> None:
     cluster.put("a", namespace="team")
     cluster.put("b", namespace="other")

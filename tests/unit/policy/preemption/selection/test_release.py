@@ -76,6 +76,41 @@ def test_a_leaving_pod_is_waited_for(fields: Mapping[str, Any], want: DryRunStat
     assert (found.best is None) == (want is DryRunStatus.ROOM_BEING_RELEASED)
 
 
+LONG = {"unschedulable_since": after(-CEILING)}
+REQUESTED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], DryRunStatus]] = {
+    "by request, of a preemptor that has waited for less": (
+        {"is_requested": True},
+        {"unschedulable_since": after(-CEILING + 1)},
+        DryRunStatus.ROOM_BEING_RELEASED,
+    ),
+    "by request, of a preemptor that has waited for one ceiling": (
+        {"is_requested": True},
+        LONG,
+        DryRunStatus.ROOM_MAY_BE_RELEASED,
+    ),
+    "not by request": ({}, LONG, DryRunStatus.ROOM_BEING_RELEASED),
+}
+
+
+@pytest.mark.parametrize(("fields", "waits", "want"), REQUESTED.values(), ids=REQUESTED)
+def test_all_nodes_wait_for_a_pod_that_leaves_by_request_for_one_ceiling_of_the_preemptors(
+    fields: Mapping[str, Any], waits: Mapping[str, Any], want: DryRunStatus
+):
+    """Without this, a user would mark one pod after another, each in the room of the one before.
+
+    That would keep a preemptor from all other victims for ever.
+    """
+    built = a_snapshot(
+        a_node_info("a", a_scheduled_pod("going", **NOTIFIED, **fields), cpu=1),
+        a_node_info("b", a_scheduled_pod("low"), cpu=1),
+    ).build()
+
+    found = selection.decide(a_preemptor(**waits), built, ["a", "b"])
+
+    assert found.node_statuses == {"a": want}
+    assert (found.best is None) == (want is DryRunStatus.ROOM_BEING_RELEASED)
+
+
 AGES = [CEILING + 1, 3600, 360_000]
 
 

@@ -22,7 +22,8 @@ from reprieve_policy.kube.limits.disruption_budgets import PodDisruptionBudget
 from reprieve_policy.kube.limits.quota import Quotas
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.pods import Pod
-from reprieve_policy.lifecycle.eviction import Phase, render
+from reprieve_policy.kube.values import timestamp
+from reprieve_policy.lifecycle.eviction import Phase, Source, render
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.eligibility import Eligibility
 from reprieve_policy.preemption.selection.snapshot import (
@@ -490,14 +491,33 @@ SCHEDULED_PODS = {
         want={"is_leaving": True, "release.expected_at": None, "release.notified": False},
     ),
     "an unreadable mark has no effect": Case(
-        pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "{bad"}), want={"is_leaving": False}
+        pod=a_pod(
+            labels={keys.SOFT_EVICTION: "marked"},
+            annotations={keys.KOORDINATOR_SOFT_EVICTION: "{bad"},
+        ),
+        want={"is_leaving": False},
     ),
     "a pod to be evicted is leaving at an unknown time": Case(
         pod=a_pod(labels={keys.SOFT_EVICTION: "evict"}),
         want={"is_leaving": True, "release.expected_at": None},
     ),
-    "a pod with Koordinator's mark is leaving": Case(
-        pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}), want={"is_leaving": True}
+    "a pod with Koordinator's mark, which the operator sees, is leaving": Case(
+        pod=a_pod(
+            labels={keys.SOFT_EVICTION: "marked"},
+            annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"},
+        ),
+        want={"is_leaving": True},
+    ),
+    "a pod with Koordinator's mark, which no operator has seen, stays": Case(
+        pod=a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}), want={"is_leaving": False}
+    ),
+    "a pod that leaves for a preemptor that is not known was not only requested": Case(
+        pod=a_pod(annotations={keys.EVICTION: render(HINTED), keys.PREEMPTOR: ""}),
+        want={"release.notified": True, "release.is_requested": False},
+    ),
+    "a pod that leaves with its gang was not requested itself": Case(
+        pod=a_pod(annotations={keys.EVICTION: render(replace(HINTED, source=Source.GANG))}),
+        want={"release.notified": True, "release.is_requested": False},
     ),
     **{
         f"a pod in phase {phase} {'is' if going else 'is not'} leaving": Case(
@@ -509,7 +529,9 @@ SCHEDULED_PODS = {
             ),
             want={
                 "is_leaving": going,
-                "release": Release(expected_at=IN_PHASE.build().requested_at, notified=True)
+                "release": Release(
+                    expected_at=IN_PHASE.build().requested_at, notified=True, is_requested=True
+                )
                 if going
                 else None,
             },
@@ -630,6 +652,20 @@ PREEMPTORS = {
     ),
     "a preemptor with a scheduling gate is gated": Case(
         pod=a_pod({"schedulingGates": [{"name": "wait"}]}), want={"is_gated": True}
+    ),
+    "since when a preemptor finds no node is read": Case(
+        pod=a_pod(
+            status={
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "lastTransitionTime": timestamp.render(after(-90)),
+                    }
+                ]
+            }
+        ),
+        want={"unschedulable_since": after(-90)},
     ),
     "no longer nominated is not nominated": Case(
         pod=a_pod(status={"nominatedNodeName": ""}), want={"nominated_node": None}

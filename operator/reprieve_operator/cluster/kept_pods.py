@@ -1,0 +1,183 @@
+"""What is kept of a pod for as long as it exists: what decisions depend on, and no more.
+
+A pod may have 1.5 MB, in labels, annotations, finalizers, owners, containers and resources. Without
+this, a hundred such pods of one tenant would have the operator killed for its memory, again and
+again, and no victim in the cluster would get notice: if they are marked, or while a gang waits.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+
+from reprieve_policy import keys
+from reprieve_policy.checkpointing import contract
+from reprieve_policy.kube.objects import (
+    ObjectMeta,
+    OwnerReference,
+    ResourceRequirements,
+    annotations_of,
+    controller_of,
+    labels_of,
+)
+from reprieve_policy.kube.pods import Pod, PodSpec, SchedulingContainer
+from reprieve_policy.lifecycle import mark
+
+from . import pod_state
+from .pods import MAX_ENTRIES, VictimContainer, VictimPod
+
+M = TypeVar("M", bound=ObjectMeta)
+P = TypeVar("P", bound=Pod)
+V = TypeVar("V")
+
+_MAX_USUAL_CHARACTERS = 32 * 1024
+"""Characters of labels and annotations that are kept, whatever they are."""
+_MAX_TEXT_LENGTH = max(contract.MAX_ANSWER, mark.MAX_ANNOTATION) + 1
+"""Characters of a long annotation of a pod with more. A text that is cut off here is one that is
+too long to be read, before and after."""
+_LONG_KEYS = frozenset(
+    {
+        keys.EVICTION,
+        keys.CHECKPOINT_REQUEST,
+        keys.CHECKPOINT_ANSWER,
+        keys.KOORDINATOR_SOFT_EVICTION,
+    }
+)
+_MAX_VALUE_LENGTH = 1024
+"""Characters of any other annotation of it; a longer one is left out."""
+_MAX_USUAL_SPEC_BYTES = 64 * 1024
+_MAX_OWNERS = 8
+_MAX_CONTAINERS = 200
+"""The resources of further ones do not count in the cost of the pod."""
+_MAX_RESOURCES = 64
+_POLICY_KEYS = frozenset(
+    text
+    for name, text in vars(keys).items()
+    if name.isupper() and isinstance(text, str) and "/" in text
+)
+
+
+def prune_victim(pod: VictimPod) -> VictimPod:
+    """Return the pod without what no decision reads; a usual one keeps all but some conditions."""
+    pod = pod_state.without_other_conditions(pod)
+    metadata, spec = _prune_metadata(pod.metadata), pod.spec
+    containers = _prune_containers(spec.containers)
+    init_containers = _prune_containers(spec.initContainers)
+    resources, overhead = _usual(spec.resources), _first(spec.overhead)
+    is_same = (
+        metadata is pod.metadata
+        and containers is spec.containers
+        and init_containers is spec.initContainers
+        and resources is spec.resources
+        and overhead is spec.overhead
+    )
+    if is_same:
+        return pod
+    spec = replace(
+        spec,
+        containers=containers,
+        initContainers=init_containers,
+        resources=resources,
+        overhead=overhead,
+    )
+    return replace(pod, metadata=metadata, spec=spec)
+
+
+def prune(pod: P) -> P:
+    """Return the pod as it counts for the room on nodes; a usual one keeps all.
+
+    A large one keeps its resources. Where it may run is not kept, as if it might run anywhere.
+    """
+    metadata, spec = _prune_metadata(pod.metadata), pod.spec
+    if len(msgspec.json.encode(spec)) > _MAX_USUAL_SPEC_BYTES:
+        resources = _usual(spec.resources)
+        spec = PodSpec(
+            priority=spec.priority,
+            priorityClassName=spec.priorityClassName,
+            preemptionPolicy=spec.preemptionPolicy,
+            schedulingGroup=spec.schedulingGroup,
+            schedulingGates=(spec.schedulingGates or ())[: MAX_ENTRIES + 1],
+            schedulerName=spec.schedulerName,
+            activeDeadlineSeconds=spec.activeDeadlineSeconds,
+            nodeName=spec.nodeName,
+            containers=_requests_of(spec.containers),
+            initContainers=_requests_of(spec.initContainers),
+            resources=resources,
+            overhead=_first(spec.overhead),
+        )
+    if metadata is pod.metadata and spec is pod.spec:
+        return pod
+    return replace(pod, metadata=metadata, spec=spec)
+
+
+def _requests_of(
+    containers: Sequence[SchedulingContainer] | None,
+) -> Sequence[SchedulingContainer]:
+    return [
+        SchedulingContainer(resources=_usual(one.resources), restartPolicy=one.restartPolicy)
+        for one in (containers or ())[:_MAX_CONTAINERS]
+    ]
+
+
+def _prune_metadata(metadata: M) -> M:
+    labels, annotations = labels_of(metadata), annotations_of(metadata)
+    if _count_characters(labels) + _count_characters(annotations) > _MAX_USUAL_CHARACTERS:
+        metadata = replace(
+            metadata,
+            labels={key: text for key, text in labels.items() if key in _POLICY_KEYS},
+            annotations={
+                key: text[:_MAX_TEXT_LENGTH]
+                for key, text in annotations.items()
+                if key in _LONG_KEYS or (key in _POLICY_KEYS and len(text) <= _MAX_VALUE_LENGTH)
+            },
+        )
+    if len(metadata.ownerReferences or ()) > _MAX_OWNERS:
+        metadata = replace(metadata, ownerReferences=_main_owner(metadata))
+    if len(metadata.finalizers or ()) > MAX_ENTRIES:
+        # So many that the pod counts as full: no write ever carries them.
+        metadata = replace(metadata, finalizers=_first_finalizers(metadata))
+    return metadata
+
+
+def _count_characters(entries: Mapping[str, str]) -> int:
+    return sum(map(len, entries.keys())) + sum(map(len, entries.values()))
+
+
+def _main_owner(metadata: ObjectMeta) -> Sequence[OwnerReference]:
+    owner = controller_of(metadata)
+    return tuple((metadata.ownerReferences or ())[:1]) if owner is None else (owner,)
+
+
+def _first_finalizers(metadata: ObjectMeta) -> Sequence[str]:
+    names = metadata.finalizers or ()
+    ours = [name for name in names if name == keys.CLEANUP_FINALIZER]
+    return (*ours, *islice((name for name in names if name not in ours), MAX_ENTRIES + 1))
+
+
+def _prune_containers(
+    containers: Sequence[VictimContainer] | None,
+) -> Sequence[VictimContainer] | None:
+    found = containers or ()
+    if len(found) <= _MAX_CONTAINERS and all(
+        one.resources is _usual(one.resources) for one in found
+    ):
+        return containers
+    return [replace(one, resources=_usual(one.resources)) for one in found[:_MAX_CONTAINERS]]
+
+
+def _usual(resources: ResourceRequirements | None) -> ResourceRequirements | None:
+    """Return no more requests and limits than any usual container has."""
+    if resources is None:
+        return None
+    requests, limits = _first(resources.requests), _first(resources.limits)
+    if requests is resources.requests and limits is resources.limits:
+        return resources
+    return replace(resources, requests=requests, limits=limits)
+
+
+def _first(amounts: Mapping[str, V] | None) -> Mapping[str, V] | None:
+    if amounts is None or len(amounts) <= _MAX_RESOURCES:
+        return amounts
+    return dict(islice(amounts.items(), _MAX_RESOURCES))

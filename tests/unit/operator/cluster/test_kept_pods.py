@@ -1,0 +1,161 @@
+"""Little of a victim is kept, however large its pod is, and all that its eviction depends on."""
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from reprieve_operator.cluster import kept_pods, pod_state
+from reprieve_operator.cluster.pods import MAX_ENTRIES, VictimPod
+from reprieve_policy import keys
+from reprieve_policy.checkpointing.contract import MAX_ANSWER
+from reprieve_policy.kube.objects import controller_of
+from reprieve_policy.kube.pods import Pod
+from reprieve_policy.lifecycle.eviction import Source
+from reprieve_policy.verdict import Violation
+from reprieve_testing import manifests
+from reprieve_testing.objects.builders import NOW
+
+MARKED = {keys.SOFT_EVICTION: "marked"}
+MARK = {keys.KOORDINATOR_SOFT_EVICTION: "true"}
+MANY = range(5000)
+LARGE = "x" * 200_000
+
+
+def a_pod(spec: Any = None, **metadata: Any) -> VictimPod:
+    known = {"name": "p", "namespace": "team", "labels": MARKED, "annotations": MARK}
+    document = {"metadata": known | metadata, "spec": spec or {}}
+    return msgspec.convert(document, VictimPod)
+
+
+def resources(count: int) -> Any:
+    return {"requests": {f"example.com/r{number}": "1" for number in range(count)}}
+
+
+LARGE_PODS = {
+    "many labels": a_pod(labels=MARKED | {f"example.com/{number}": "x" * 60 for number in MANY}),
+    "a large annotation": a_pod(annotations=MARK | {"example.com/note": LARGE}),
+    "a large answer": a_pod(annotations=MARK | {keys.CHECKPOINT_ANSWER: LARGE}),
+    "many finalizers": a_pod(finalizers=[f"example.com/{number:060}" for number in MANY]),
+    "many owners": a_pod(
+        ownerReferences=[
+            {"apiVersion": "v1", "kind": "Thing", "name": f"thing-{number}", "uid": f"u{number}"}
+            for number in MANY
+        ]
+    ),
+    "many containers": a_pod({"containers": [{"name": f"c{number}"} for number in MANY]}),
+    "many resources of a container": a_pod({"containers": [{"resources": resources(5000)}]}),
+    "many resources of the pod": a_pod({"resources": resources(5000)}),
+    "a large overhead": a_pod({"overhead": resources(5000)["requests"]}),
+}
+
+
+@pytest.mark.parametrize("pod", LARGE_PODS.values(), ids=LARGE_PODS)
+def test_little_of_a_large_pod_is_kept(pod: VictimPod) -> None:
+    """Without this, a tenant who marks a hundred of them would end the operator again and again."""
+    assert len(msgspec.json.encode(pod)) > 50_000
+    kept = kept_pods.prune_victim(pod)
+    assert len(msgspec.json.encode(kept)) < 40_000
+    begun = pod_state.initial_state(kept, NOW)
+    assert begun is not None
+    assert begun.source is Source.KOORDINATOR
+
+
+def test_no_more_of_an_annotation_is_kept_than_is_read() -> None:
+    """A user may fill all of them."""
+    texts = {key: "x" * 4000 for name, key in vars(keys).items() if name.isupper() and "/" in key}
+    kept = kept_pods.prune_victim(a_pod(annotations=texts | MARK))
+    assert len(msgspec.json.encode(kept)) < 40_000
+
+
+LARGE_SPECS: dict[str, Any] = {
+    "many containers": {"containers": [{"name": f"c{number}"} for number in MANY]},
+    "many ports": {"containers": [{"ports": [{"hostPort": number + 1} for number in MANY]}]},
+    "many resources": {"containers": [{"resources": resources(5000)}]},
+    "a large node selector": {"nodeSelector": {f"example.com/{number}": "x" for number in MANY}},
+    "many tolerations": {"tolerations": [{"key": f"key-{number}"} for number in MANY]},
+    "many scheduling gates": {"schedulingGates": [{"name": f"gate-{number}"} for number in MANY]},
+    "a large affinity": {
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": f"key-{number}"} for number in MANY
+                ]
+            }
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("spec", LARGE_SPECS.values(), ids=LARGE_SPECS)
+def test_little_of_a_large_pod_counts_for_the_room_on_nodes(spec: Any) -> None:
+    """Without this, a tenant with a hundred of them would end the operator while a gang waits."""
+    usual = {"nodeName": "one", "priority": 7, "overhead": {"cpu": "1"}}
+    pod = msgspec.convert({"metadata": {"name": "p"}, "spec": usual | spec}, Pod)
+    assert len(msgspec.json.encode(pod)) > 64 * 1024
+    kept = kept_pods.prune(pod)
+    assert len(msgspec.json.encode(kept)) < 40_000
+    assert (kept.spec.nodeName, kept.spec.priority) == ("one", 7)
+    assert kept.spec.overhead == {"cpu": "1"}
+
+
+def test_a_usual_pod_counts_as_it_is_for_the_room_on_nodes() -> None:
+    metadata = {"name": "p", "labels": {"app": "x"}}
+    spec = {"nodeSelector": {"zone": "a"}, "containers": [{"resources": resources(3)}]}
+    pod = msgspec.convert({"metadata": metadata, "spec": spec}, Pod)
+    assert kept_pods.prune(pod) is pod
+
+
+def test_a_usual_pod_is_kept_as_it_is() -> None:
+    pod = a_pod(
+        {"containers": [{"name": "main", "resources": resources(3)}]},
+        labels=MARKED | {"app": "train"},
+        annotations=MARK | {"example.com/note": "x" * 1000},
+        finalizers=["example.com/disk"],
+        ownerReferences=[{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}],
+    )
+    assert kept_pods.prune_victim(pod) is pod
+
+
+def test_a_value_that_is_too_long_to_be_read_stays_one() -> None:
+    """If a mark were left out, its author could take an eviction back by a longer one."""
+    annotations = {keys.KOORDINATOR_SOFT_EVICTION: LARGE, keys.CHECKPOINT_ANSWER: LARGE}
+    kept = kept_pods.prune_victim(a_pod(annotations=annotations))
+    assert pod_state.is_requested(kept.metadata)
+    assert isinstance(pod_state.answer_of(kept), Violation)
+    readable = '{"state":"saving","path":"' + "x" * (MAX_ANSWER - 100) + '"}'
+    large = {"example.com/note": LARGE, keys.CHECKPOINT_ANSWER: readable}
+    assert kept_pods.prune_victim(a_pod(annotations=large)).metadata.annotations == {
+        keys.CHECKPOINT_ANSWER: readable
+    }
+
+
+def test_the_controller_is_kept_of_many_owners_and_our_finalizer_of_many() -> None:
+    controller = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}
+    others = [controller | {"name": f"j{number}"} for number in MANY]
+    names = [f"example.com/{number}" for number in MANY]
+    kept = kept_pods.prune_victim(
+        a_pod(
+            ownerReferences=[*others, controller | {"controller": True}],
+            finalizers=[*names, keys.CLEANUP_FINALIZER],
+        )
+    ).metadata
+    owner = controller_of(kept)
+    assert owner is not None
+    assert owner.name == "j"
+    assert pod_state.has_cleanup_finalizer(kept)
+    assert len(kept.finalizers or ()) > MAX_ENTRIES
+
+
+def test_a_pod_counts_as_full_as_the_policy_of_the_operator_says() -> None:
+    policy = manifests.named("ValidatingAdmissionPolicy", "reprieve-operator-limits")
+    (limit,) = re.findall(r"entries.size\(\) > (\d+)\)$", _first_half(policy), re.MULTILINE)
+    assert int(limit) == MAX_ENTRIES
+
+
+def _first_half(policy: Any) -> str:
+    (expression,) = [
+        one["expression"] for one in policy["spec"]["variables"] if one["name"] == "isTooLong"
+    ]
+    return str(expression).partition(" || ")[0]
