@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from reprieve_operator.background import background
 from reprieve_operator.clock import Clock
@@ -25,6 +26,7 @@ from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 ALL = "/api/v1/pods"
 WATCH = f"{ALL}?watch"
+TEAM = "/api/v1/namespaces/team/pods"
 LEFT_SECONDS = 3.0
 IDLE_SECONDS = 0.01
 
@@ -80,7 +82,7 @@ def a_preemptor(name: str = "high", *, node: str = "node", uid: str = "", **labe
 async def watching(directory: Path, *nominated: Any) -> AsyncIterator[World]:
     """Watch for victims `a` and `b`, with these pods nominated."""
     pods = {pod["metadata"]["name"]: pod for pod in nominated}
-    async with stub_api(directory, collections={ALL: pods}) as (stub, api):
+    async with stub_api(directory, collections={ALL: pods, TEAM: pods}) as (stub, api):
         stub.lists_released.set()
         clock = Clock(monotonic=lambda: world.seconds)
         sets = VictimSets(clock)
@@ -106,6 +108,53 @@ async def test_a_preemptor_that_stays_away_has_left(tmp_path: Path) -> None:
         assert world.preemptors.has_left("a")
         assert world.preemptors.has_left("b")
         assert not world.preemptors.is_node_wanted("a")
+
+
+BOUND = a_preemptor() | {"spec": {"nodeName": "another"}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "has_left"),
+    [
+        (BOUND, True),
+        (None, True),
+        (a_preemptor(uid="of-a-namesake"), True),
+        (a_preemptor(node=""), False),
+    ],
+    ids=["bound", "gone", "replaced", "still pending"],
+)
+async def test_the_victims_of_a_preemptor_that_needs_no_room_stay_at_once(
+    pod: Any, tmp_path: Path, *, has_left: bool
+) -> None:
+    """Without this, those that wait for the slowest of their set would be deleted in vain."""
+    async with watching(tmp_path, a_preemptor()) as world:
+        world.stub.collections[TEAM] = {"high": pod} if pod else {}
+        await world.send("DELETED", a_preemptor())
+        await until(lambda: world.stub.calls[f"{TEAM}/high"] == 1)
+        if has_left:
+            await until(lambda: world.preemptors.has_left("a") and world.wakes == 2)
+        await world.send("ADDED", a_preemptor("other", node="another"))
+        assert world.preemptors.has_left("b") == has_left
+
+
+async def test_a_preemptor_that_cannot_be_read_has_left_once_it_stays_away(tmp_path: Path) -> None:
+    async with watching(tmp_path, a_preemptor()) as world:
+        world.stub.is_failing = True
+        await world.send("DELETED", a_preemptor())
+        await until(lambda: bool(world.stub.calls[f"{TEAM}/high"]))
+        assert not world.preemptors.has_left("a")
+        world.seconds = LEFT_SECONDS
+        assert world.preemptors.has_left("a")
+
+
+async def test_a_preemptor_without_victims_is_not_read(tmp_path: Path) -> None:
+    async with watching(tmp_path, a_preemptor()) as world:
+        world.sets.remove("a")
+        world.sets.remove("b")
+        world.mark("c", preemptor="uid-of-another")
+        await world.send("DELETED", a_preemptor())
+        await world.send("ADDED", a_preemptor("other", node="another"))
+        assert not world.stub.calls[f"{TEAM}/high"]
 
 
 async def test_a_preemptor_that_moved_to_a_node_where_it_has_no_victims_has_not_left(
