@@ -381,9 +381,9 @@ def test_no_owner_takes_a_mark_back_or_replaces_it_while_it_awaits_the_operator(
     ), done.output
     # The guard may, for another preemptor.
     assert users.admin.patch(pod, metadata("annotations", key, "true")).status == 0
-    done = users.canceller.patch(pod, metadata("annotations", key, None))
+    taken_back = {"labels": {keys.SOFT_EVICTION: None}, "annotations": {key: None}}
+    done = users.canceller.patch(pod, json.dumps({"metadata": taken_back}))
     assert done.status == 0, done.output
-    # Our label alone is no mark: the owner may set one.
     done = users.owner.patch(pod, metadata("annotations", key, "true"))
     assert done.status == 0, done.output
 
