@@ -52,10 +52,5 @@ def merged(outages: Iterable[Outage]) -> list[Outage]:
     return found
 
 
-def covers(outages: Iterable[Outage], moment: datetime) -> bool:
-    """True if a moment is within an outage."""
-    return any(one.since <= moment <= one.until for one in outages)
-
-
 def _renewed(renewals: Sequence[LeaseRenewal], since: datetime, until: datetime) -> datetime:
     return next((one.at for one in renewals if one.at >= since), max(since, until))

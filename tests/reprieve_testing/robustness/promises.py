@@ -15,7 +15,6 @@ from reprieve_testing.chaos import invariants
 from reprieve_testing.chaos.invariants import History, Outage, VictimExpectation
 from reprieve_testing.chaos.records import Write
 
-from .outages import covers
 
 Json = Any
 
@@ -62,7 +61,7 @@ def no_removal_by_others_before_an_acknowledgement(of: RoundHistory) -> Iterator
             has_saved = victim.uid in done and done[victim.uid] <= write.at
             deadline = invariants.latest_deadline(writes[victim.uid], hints[victim.uid], write.at)
             is_late = deadline is not None and deadline <= write.at
-            if is_known or has_saved or is_late or _was_unguarded(of, write.at):
+            if is_known or has_saved or is_late or _was_unguarded(of, write):
                 break
             yield f"{victim.pod}: {write.what} by {write.user} at {write.at} was let through"
 
@@ -172,8 +171,13 @@ def _removed_at(writes: Sequence[Write]) -> datetime | None:
     )
 
 
-def _was_unguarded(of: RoundHistory, moment: datetime) -> bool:
-    return covers(of.guard_outages, moment) or covers(of.history.outages, moment)
+def _was_unguarded(of: RoundHistory, write: Write) -> bool:
+    """True if there was no guard, or no operator, at some time of the call.
+
+    A guard that is killed in the middle of a review answers nothing, and the API server goes on.
+    """
+    outages = (*of.guard_outages, *of.history.outages)
+    return any(one.since <= write.done and write.at <= one.until for one in outages)
 
 
 def _last_state(writes: Sequence[Write], phase: Phase) -> str | None:

@@ -119,6 +119,19 @@ CASES = {
     "evicted by a drain while the guard was away": Planted(
         good(removals_by_others=[by_drain(10)], guard_outages=[Outage(after(9), after(11))])
     ),
+    "evicted by a drain whose review the guard did not survive": Planted(
+        good(
+            removals_by_others=[by_drain(8.9, done=after(9.1))],
+            guard_outages=[Outage(after(9), after(11))],
+        )
+    ),
+    "evicted by a drain just before the guard went": Planted(
+        good(
+            removals_by_others=[by_drain(8.9, done=after(8.95))],
+            guard_outages=[Outage(after(9), after(11))],
+        ),
+        ["no_removal_by_others_before_an_acknowledgement"],
+    ),
     "evicted by a drain while no operator led": Planted(
         good(history={"outages": ALL_THE_TIME}, removals_by_others=[by_drain(10)])
     ),
