@@ -15,7 +15,6 @@ from reprieve_testing.chaos import invariants
 from reprieve_testing.chaos.invariants import History, Outage, VictimExpectation
 from reprieve_testing.chaos.records import Write
 
-
 Json = Any
 
 TELLING = timedelta(seconds=15)
