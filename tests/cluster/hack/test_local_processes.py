@@ -142,15 +142,14 @@ def test_the_claim_of_the_examples_gets_a_volume_and_another_up_replaces_a_used_
     ours: OwnCluster,
 ) -> None:
     claim = ("pvc", "checkpoints", "-n", NAMESPACE)
-    for _ in range(2):
-        assert Counter(volumes_by_phase(ours)) == {"Available": volumes.FREE}
-        ours.kubectl.read("apply", "-n", NAMESPACE, "-k", EXAMPLES / "checkpoints")
-        bound = ("wait", *claim, "--for=jsonpath={.status.phase}=Bound", f"--timeout={SECONDS:g}s")
-        ours.kubectl.read(*bound)
-        ours.kubectl.read("delete", *claim)
-        wait_for("the volume is released", lambda: "Released" in volumes_by_phase(ours), SECONDS)
-        succeed(ours.hack("up"))
-        wait_for("another volume", lambda: set(volumes_by_phase(ours)) == {"Available"}, SECONDS)
+    wait_for_free_volumes(ours)
+    ours.kubectl.read("apply", "-n", NAMESPACE, "-k", EXAMPLES / "checkpoints")
+    bound = ("--for=jsonpath={.status.phase}=Bound", f"--timeout={SECONDS:g}s")
+    ours.kubectl.read("wait", *claim, *bound)
+    ours.kubectl.read("delete", *claim)
+    wait_for("the volume is released", lambda: "Released" in volumes_by_phase(ours), SECONDS)
+    succeed(ours.hack("up"))
+    wait_for_free_volumes(ours)
 
 
 def test_processes_die_with_a_killed_runner_and_up_runs_them_again(ours: OwnCluster) -> None:
@@ -182,6 +181,11 @@ def local(name: str, *command: str, finalizers: Sequence[str] = (), **more: Any)
         metadata={"annotations": {ANNOTATION: "true"}, "finalizers": finalizers},
         **more,
     )
+
+
+def wait_for_free_volumes(ours: OwnCluster) -> None:
+    free = {"Available": volumes.FREE}
+    wait_for("free volumes", lambda: Counter(volumes_by_phase(ours)) == free, SECONDS)
 
 
 def volumes_by_phase(ours: OwnCluster) -> list[str]:

@@ -110,6 +110,22 @@ def test_a_second_build_gives_the_same_bytes(
         assert file.read_bytes() == (image_folder / file.name).read_bytes(), file.name
 
 
+def test_the_archive_of_both_has_each_image_as_it_is_alone(
+    folder: Path, folder_of_both: Path, architecture: str
+) -> None:
+    (archive,) = folder_of_both.glob("*.oci.tar")
+    with tarfile.open(archive) as tar:
+        both = {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+    (named,) = json.loads(both["index.json"])["manifests"]
+    listed = json.loads(blob(both, named["digest"]))["manifests"]
+    digests = {each["platform"]["architecture"]: each["digest"] for each in listed}
+    assert digests[architecture] == (folder / "digest").read_text()
+    assert digests.keys() == EMULATORS.keys()
+    (alone,) = folder.glob("*.cdx.json")
+    (together,) = folder_of_both.glob(f"*-{architecture}.cdx.json")
+    assert alone.read_text() == together.read_text()
+
+
 def test_every_blob_has_the_digest_that_the_manifest_states(
     members: dict[str, bytes], manifest: Any
 ) -> None:
