@@ -34,13 +34,13 @@ class Row(NamedTuple):
 
 def is_forwarded(url: str) -> bool:
     """True for an HTTPS address of this machine, such as that of a forwarded port."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
     try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
         is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return parts.scheme == "https" and is_here and parts.port is not None
     except ValueError:
         return False
-    return parts.scheme == "https" and is_here
 
 
 def read(url: str, token: str) -> Document:
@@ -62,7 +62,7 @@ def read(url: str, token: str) -> Document:
             said = printable(body.decode(errors="replace").strip())
             raise PageError(f"{url}: {answer.status}: {said}")
         document: Document = json.loads(body)
-    except (OSError, ValueError, HTTPException) as error:
+    except (OSError, HTTPException, json.JSONDecodeError) as error:
         raise PageError(
             f"{url}: {error}: does `kubectl port-forward` run, for a leader with --ui=true?"
         ) from None

@@ -110,7 +110,7 @@ def command(
                 f"--ui={ui_url}: forward the leader's port and give its address on this machine, "
                 "like https://localhost:8081"
             )
-        if not ui_token:
+        if not ui_token or not (ui_token.isascii() and ui_token.isprintable()):
             raise click.UsageError("--ui needs a token, in the variable REPRIEVE_UI_TOKEN")
         page = _Page(ui_url, ui_token, target.namespace, with_steps, output == "json")
         _show_page(page, console, once=once)
@@ -330,7 +330,7 @@ def _show_page(page: _Page, console: Console, *, once: bool) -> None:
         if once:
             click.echo(page.read())
         elif can_update(console) and not page.is_json:
-            with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
+            with Live(console=console, auto_refresh=False) as live:
                 while True:
                     live.update(Text(page.read()), refresh=True)
                     time.sleep(_PAGE_SECONDS)

@@ -109,6 +109,9 @@ def test_a_forwarded_port_is_an_https_address_of_this_machine(url: str) -> None:
         "https://reprieve.example.com",
         "https://localhost.example.com:8081",
         "localhost:8081",
+        "https://localhost",
+        "https://localhost:99999",
+        "https://[::1",
     ],
 )
 def test_a_token_is_sent_to_no_other_address(url: str) -> None:
@@ -120,6 +123,7 @@ def test_a_token_is_sent_to_no_other_address(url: str) -> None:
     [
         (("--ui", "https://example.com"), "forward the leader's port"),
         (("--ui", "https://localhost:8081"), "--ui needs a token"),
+        (("--ui", "https://localhost:8081", "--ui-token", "two\nlines"), "--ui needs a token"),
     ],
 )
 def test_a_wrong_call_is_a_usage_error(words: tuple[str, ...], message: str) -> None:
