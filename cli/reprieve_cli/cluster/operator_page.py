@@ -38,9 +38,10 @@ def is_forwarded(url: str) -> bool:
         parts = urlsplit(url)
         host = parts.hostname or ""
         is_here = host == "localhost" or ipaddress.ip_address(host).is_loopback
-        return parts.scheme == "https" and is_here and parts.port is not None
+        has_port = parts.port is not None
     except ValueError:
         return False
+    return parts.scheme == "https" and is_here and has_port
 
 
 def read(url: str, token: str) -> Document:
@@ -62,7 +63,7 @@ def read(url: str, token: str) -> Document:
             said = printable(body.decode(errors="replace").strip())
             raise PageError(f"{url}: {answer.status}: {said}")
         document: Document = json.loads(body)
-    except (OSError, HTTPException, json.JSONDecodeError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise PageError(
             f"{url}: {error}: does `kubectl port-forward` run, for a leader with --ui=true?"
         ) from None
