@@ -222,7 +222,7 @@ test-shard: setup binaries ## one part of the cluster tests, for a CI that runs 
 		$(BIN)/pytest $(SIDE_BY_SIDE) $(QUICK) $$files
 
 .PHONY: image
-image: setup ## build the image of all programs as an OCI archive with its SBOM, without a container engine (dist/, 15 seconds; IMAGE=registry.example.com/reprieve:0.1.0 names it, ARCH=arm64)
+image: setup ## build the image of all programs as an OCI archive with its SBOM, without a container engine (dist/, 15 seconds; IMAGE=registry.example.com/reprieve:0.1.0 names it, ARCH=arm64, ARCH=amd64,arm64)
 	@$(BIN)/python -m image $(if $(IMAGE),--name "$(IMAGE)") $(if $(ARCH),--architecture "$(ARCH)") $(ARGS)
 
 .PHONY: image-lock

@@ -12,19 +12,17 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from distribution.image import parse
 from realcluster.progress import Progress
 
-from . import archive, base, bill, command, debian, python_packages
+from . import archive, base, bill, command, debian, one_architecture, python_packages
 from .errors import ImageError
 from .python_packages import REPOSITORY
 
-# The lower layers have one time for ever: a registry and a node then hold them once for all
-# versions that have the same packages. 1980 is the first year that every archive format can say.
-LOWER_TIME = 315532800
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin",
     "PYTHONUNBUFFERED": "1",
@@ -40,10 +38,8 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=REPOSITORY / "dist", metavar="FOLDER")
     name = "the image's name, as in the manifests (default: reprieve:VERSION)"
     parser.add_argument("--name", default="reprieve", help=name)
-    architecture = "amd64 or arm64 (default: that of this machine)"
-    parser.add_argument(
-        "--architecture", choices=sorted(debian.ARCHITECTURES.values()), help=architecture
-    )
+    architectures = "amd64, arm64, or amd64,arm64 (default: that of this machine)"
+    parser.add_argument("--architecture", default="", metavar="NAMES", help=architectures)
     lock = "pin the newest packages instead: write hack/image/locks"
     parser.add_argument("--lock", action="store_true", help=lock)
     asked = parser.parse_args()
@@ -52,7 +48,7 @@ def main() -> int:
         if asked.lock:
             pin(progress)
         else:
-            build(asked.output, asked.name, asked.architecture, progress)
+            build(asked.output, asked.name, architectures_of(asked.architecture), progress)
     except ImageError as error:
         progress.say(f"image: {error}")
         return 1
@@ -69,71 +65,64 @@ def pin(progress: Progress) -> None:
     progress.say(f"wrote {debian.LOCKS.relative_to(REPOSITORY)}: review and commit them")
 
 
-def build(output: Path, name: str, architecture: str | None, progress: Progress) -> Path:
-    """Build the image and its bill of materials into `output`; return the archive.
+def architectures_of(text: str) -> list[str]:
+    """Return the architectures that are named, with commas between; that of this machine if none.
 
-    Without an architecture, that of this machine. The files of another one have it in their names.
+    They are sorted, so that the archive does not depend on their order.
+    """
+    known = sorted(debian.ARCHITECTURES.values())
+    named = sorted({name.strip() for name in text.split(",") if name.strip()})
+    if unknown := [name for name in named if name not in known]:
+        raise ImageError(f"no images are built for {', '.join(unknown)}: name {' or '.join(known)}")
+    return named or [debian.own_architecture()]
+
+
+def build(output: Path, name: str, architectures: Sequence[str], progress: Progress) -> Path:
+    """Build the image and its bills of materials into `output`; return the archive.
+
+    One archive holds all architectures. The files of another one than this machine's, and the
+    bills of several, have the architecture in their names.
     """
     began = time.monotonic()
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     version = str(project["version"])
-    name = full_name(name, version)
-    own = debian.release(debian.own_architecture())
-    release = debian.release(architecture or own.architecture)
     epoch = source_date_epoch()
-    packages = debian.packages(release, progress)
+    described = archive.Description(full_name(name, version), _rfc3339(epoch), _config(project))
+    releases = [debian.release(each) for each in architectures]
+    stems = _stems(f"reprieve-{version}", architectures)
+    target = output / f"{stems[0] if len(stems) == 1 else f'reprieve-{version}'}.oci.tar"
     output.mkdir(parents=True, exist_ok=True)
-    stem = f"reprieve-{version}" + ("" if release == own else f"-{release.architecture}")
-    target = output / f"{stem}.oci.tar"
     with tempfile.TemporaryDirectory(prefix="reprieve-image-") as scratch:
-        roots = {part: Path(scratch, part) for part in ("base", "dependencies", "programs")}
-        for root in roots.values():
-            root.mkdir()
-        base.make(roots["base"], packages, progress)
-        python = base.python_of(roots["base"])
-        with progress.task(f"installing the locked dependencies for {python.name}"):
-            python_packages.install_dependencies(
-                roots["dependencies"], python, release.architecture
-            )
         with progress.task("building Reprieve's wheel"):
             wheel = python_packages.build_wheel(Path(scratch, "wheel"), epoch)
-            python_packages.install_programs(roots["programs"], python, wheel)
-        interpreter = roots["base"]
-        if release != own:
-            # Bytecode is the same on every architecture, but only this machine's own Python runs.
-            interpreter = Path(scratch, "interpreter")
-            base.make(interpreter, debian.packages(own, progress), progress)
-        with progress.task("compiling all modules") as task:
-            for part, root in roots.items():
-                task.tick(part)
-                python_packages.compile_modules(root, python, interpreter)
-        with progress.task("packing the layers") as task:
-            layers = []
-            for part, root in roots.items():
-                task.tick(part)
-                moment = epoch if part == "programs" else LOWER_TIME
-                made_by = f"make image: {part}"
-                file = Path(scratch, f"{part}.tar.gz")
-                layers.append(archive.write_layer(root, file, made_by, moment))
-            image = archive.Description(
-                name, release.architecture, _rfc3339(epoch), _config(project)
-            )
-            digest = archive.write_archive(target, layers, image, epoch)
-        found = [
-            package
-            for part in ("dependencies", "programs")
-            for package in python_packages.installed(roots[part], python)
+        made = [
+            one_architecture.make(each, wheel, Path(scratch, each.architecture), epoch, progress)
+            for each in releases
         ]
-        component = bill.image_component("reprieve", version, digest)
-        materials = output / f"{stem}.cdx.json"
-        materials.write_text(bill.write(component, packages, found, release, epoch))
-    progress.say(
-        f"{target}: {target.stat().st_size / 1e6:.0f} MB, {release.name} {release.architecture}, "
-        f"{python.name}, in {time.monotonic() - began:.0f} s\n"
-        f"{materials}: {len(packages)} Debian and {len(found)} Python packages"
-    )
-    print(digest)
+        images = [archive.Image(each.release.architecture, each.layers) for each in made]
+        digests = archive.write_archive(target, images, described, epoch)
+        progress.say(
+            f"{target}: {target.stat().st_size / 1e6:.0f} MB, {releases[0].name} "
+            f"{', '.join(architectures)}, {made[0].python}, in {time.monotonic() - began:.0f} s"
+        )
+        for each, stem, digest in zip(made, stems, digests.manifests, strict=True):
+            component = bill.image_component("reprieve", version, digest)
+            contents = (each.debian_packages, each.python_packages)
+            materials = output / f"{stem}.cdx.json"
+            materials.write_text(bill.write(component, *contents, each.release, epoch))
+            progress.say(
+                f"{materials}: {len(each.debian_packages)} Debian and "
+                f"{len(each.python_packages)} Python packages"
+            )
+    print(digests.named)
     return target
+
+
+def _stems(name: str, architectures: Sequence[str]) -> list[str]:
+    """Return the name of each architecture's files: only this machine's own needs no addition."""
+    if architectures == [debian.own_architecture()]:
+        return [name]
+    return [f"{name}-{each}" for each in architectures]
 
 
 def full_name(text: str, version: str) -> str:

@@ -34,13 +34,28 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Image:
+    """The image of one architecture: its layers, the lowest first."""
+
+    architecture: str
+    layers: Sequence[Layer]
+
+
+@dataclass(frozen=True)
 class Description:
-    """What the image says of itself."""
+    """What the image says of itself, on each architecture."""
 
     name: str  # `docker.io/library/reprieve:0.1.0`
-    architecture: str
     created: str  # RFC 3339
     config: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Digests:
+    """Under which digests a registry has an archive's content."""
+
+    named: str  # what the name stands for: the only manifest, or the index of all
+    manifests: Sequence[str]  # of the images, in their order
 
 
 def write_layer(root: Path, target: Path, made_by: str, time: int) -> Layer:
@@ -62,52 +77,73 @@ def write_layer(root: Path, target: Path, made_by: str, time: int) -> Layer:
     return Layer(target, _digest(target), content, made_by)
 
 
-def write_archive(target: Path, layers: Sequence[Layer], image: Description, time: int) -> str:
-    """Write an OCI image layout as one tar file; return the digest of the image's manifest."""
-    blobs: dict[str, bytes] = {}
+def write_archive(
+    target: Path, images: Sequence[Image], description: Description, time: int
+) -> Digests:
+    """Write an OCI image layout as one tar file.
 
-    def store(kind: str, content: dict[str, Any]) -> dict[str, Any]:
-        data = _json(content)
-        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        blobs[digest] = data
-        return {"mediaType": f"{OCI}.{kind}", "digest": digest, "size": len(data)}
-
-    platform = {"architecture": image.architecture, "os": "linux"}
-    config = {
-        **platform,
-        "created": image.created,
-        "config": dict(image.config),
-        "rootfs": {"type": "layers", "diff_ids": [layer.content_digest for layer in layers]},
-        "history": [{"created": image.created, "created_by": layer.made_by} for layer in layers],
-    }
-    manifest = store(
-        "manifest.v1+json",
-        {
-            "schemaVersion": 2,
-            "mediaType": f"{OCI}.manifest.v1+json",
-            "config": store("config.v1+json", config),
-            "layers": [layer.descriptor for layer in layers],
-        },
-    )
+    Of several images, the name stands for an index, from which each node takes its own.
+    """
+    blobs = _Blobs()
+    manifests = [_store_manifest(blobs, image, description) for image in images]
+    named = manifests[0]
+    if len(images) > 1:
+        named = blobs.store("index.v1+json", _index(manifests))
     names = {
-        "io.containerd.image.name": image.name,
-        "org.opencontainers.image.ref.name": image.name.rpartition(":")[2],
+        "io.containerd.image.name": description.name,
+        "org.opencontainers.image.ref.name": description.name.rpartition(":")[2],
     }
-    index = {
-        "schemaVersion": 2,
-        "mediaType": f"{OCI}.index.v1+json",
-        "manifests": [{**manifest, "platform": platform, "annotations": names}],
-    }
+    # Architectures share layers.
+    layers = {layer.digest: layer for image in images for layer in image.layers}
     part = target.with_suffix(".part")
     with tarfile.open(part, "w", format=tarfile.GNU_FORMAT) as tar:
         _add_data(tar, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}), time)
-        _add_data(tar, "index.json", _json(index), time)
-        for digest, data in sorted(blobs.items()):
+        _add_data(tar, "index.json", _json(_index([{**named, "annotations": names}])), time)
+        for digest, data in sorted(blobs.content.items()):
             _add_data(tar, _blob(digest), data, time)
-        for layer in layers:
+        for layer in layers.values():
             _add(tar, layer.file, _blob(layer.digest), time)
     part.replace(target)
-    return str(manifest["digest"])
+    return Digests(str(named["digest"]), [str(each["digest"]) for each in manifests])
+
+
+class _Blobs:
+    """The archive's documents, by their digests."""
+
+    def __init__(self) -> None:
+        self.content: dict[str, bytes] = {}
+
+    def store(self, kind: str, document: dict[str, Any]) -> dict[str, Any]:
+        """Store a document; return its descriptor."""
+        data = _json(document)
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        self.content[digest] = data
+        return {"mediaType": f"{OCI}.{kind}", "digest": digest, "size": len(data)}
+
+
+def _store_manifest(blobs: _Blobs, image: Image, description: Description) -> dict[str, Any]:
+    """Store the configuration and the manifest of an image; return the manifest's descriptor."""
+    platform = {"architecture": image.architecture, "os": "linux"}
+    created, layers = description.created, image.layers
+    config = {
+        **platform,
+        "created": created,
+        "config": dict(description.config),
+        "rootfs": {"type": "layers", "diff_ids": [layer.content_digest for layer in layers]},
+        "history": [{"created": created, "created_by": layer.made_by} for layer in layers],
+    }
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": f"{OCI}.manifest.v1+json",
+        "config": blobs.store("config.v1+json", config),
+        "layers": [layer.descriptor for layer in layers],
+    }
+    return {**blobs.store("manifest.v1+json", manifest), "platform": platform}
+
+
+def _index(manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    media_type = f"{OCI}.index.v1+json"
+    return {"schemaVersion": 2, "mediaType": media_type, "manifests": list(manifests)}
 
 
 def _sorted(root: Path) -> Iterator[Path]:

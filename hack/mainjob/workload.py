@@ -55,11 +55,11 @@ def build_pod(
 
 
 def start_pods(session: Session, *pods: Any) -> None:
-    """Create pods and their program, and wait until all pods run."""
-    program = next(item for item in _rendered(session) if item["kind"] == "ConfigMap")
+    """Create pods, with their program and volume, and wait until all pods run."""
+    needed = [item for item in _rendered(session) if item["kind"] != "Job"]
     items = [
         {**item, "metadata": {**item["metadata"], "namespace": session.namespace}}
-        for item in (program, *pods)
+        for item in (*needed, *pods)
     ]
     session.quiet.apply(*items)
     for pod in pods:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from . import kind, state
+from . import kind, state, volumes
 from .binaries import build, pins
 from .client import api
 from .control_plane import components, scheduler_config
@@ -35,13 +35,18 @@ def up(name: str, asked: dict[str, object], port_base: int | None, progress: Pro
 
 def _up_local(cluster: Cluster, progress: Progress) -> None:
     programs = build.ensure(pins.GROUPS["control-plane"], progress)
+    runs_pods = bool(cluster.settings.real_nodes) or cluster.settings.local_processes
     if is_up(cluster):
+        if runs_pods:
+            volumes.ensure_free(cluster)
         progress.say(f"cluster {cluster.name} is already up")
         return
     components.write_files(cluster)
     components.start(cluster, programs, progress)
     kwok.start(cluster, programs[kwok.COMPONENT])
     kwok.ensure_nodes(cluster, progress)
+    if runs_pods:
+        volumes.ensure_free(cluster)
     if cluster.settings.real_nodes:
         from .real_nodes import node  # noqa: PLC0415 (only those who ask for real nodes load it)
 

@@ -23,6 +23,8 @@ class Part:
     """The folder of a Python package, with its `pyproject.toml`."""
     target: str = ""
     """The make target, for all other parts."""
+    variables: tuple[str, ...] = ()
+    """The variables of the target."""
 
     def missing(self, root: Path) -> str | None:
         """Say what the tree does not have, or `None` where the part can be built."""
@@ -37,7 +39,7 @@ class Part:
         """Return the command that builds the part, to be run in the root of the tree."""
         if self.package:
             return (sys.executable, "-m", "release.package", self.package, str(dist))
-        return ("make", self.target)
+        return ("make", self.target, *self.variables)
 
     def absent(self, dist: Path, version: str) -> Iterator[str]:
         """Yield what the part should have written into `dist/` and did not."""
@@ -54,7 +56,16 @@ PARTS = (
         ("reprieve_client-{version}-py3-none-any.whl", "reprieve_client-{version}.tar.gz"),
         "client",
     ),
-    Part("image", ("reprieve-{version}.oci.tar", "reprieve-{version}.cdx.json"), target="image"),
+    Part(
+        "image",
+        (
+            "reprieve-{version}.oci.tar",
+            "reprieve-{version}-amd64.cdx.json",
+            "reprieve-{version}-arm64.cdx.json",
+        ),
+        target="image",
+        variables=("ARCH=amd64,arm64",),
+    ),
     Part("chart", ("reprieve-{version}.tgz",), target="chart"),
     Part("install", ("install.yaml",), target="install-yaml"),
 )

@@ -16,7 +16,7 @@ WRITTEN = (
     r'(?m)^(version = "){}(?="$)',  # pyproject.toml of each package
     r"(\breprieve:){}(?![\w.-])",  # the image
     r"(\breprieve:){}(?=-(?:amd64|arm64)\b)",  # of one architecture
-    r"(\breprieve-){}(?=(?:-arm64)?\.(?:oci\.tar|cdx\.json|tgz|tar\.gz)|-py3)",  # files
+    r"(\breprieve-){}(?=(?:-(?:amd|arm)64)?\.(?:oci\.tar|cdx\.json|tgz|tar\.gz)|-py3)",  # files
     r"(\bapp\.kubernetes\.io/version: \"?){}(?![\w.-])",
     r"(?m)^((?:version|appVersion): \"?){}(?=\"?$)",  # Chart.yaml
 )

@@ -1,10 +1,12 @@
 """`reprieve watch`: victims and their progress, as a live table or as a line for each change.
 
-With their steps, it shows what the page `/ui` shows of each victim, on a terminal.
+With their steps, it shows what the page `/ui` shows of each victim, on a terminal; with `--ui`, all
+of the page.
 """
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,9 +15,17 @@ from typing import NamedTuple
 import click
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
-from reprieve_cli.cluster import steps, victims
-from reprieve_cli.cluster.connection import ClusterTarget, cluster_options, describe_error, run
+from reprieve_cli.cluster import operator_page, steps, victims
+from reprieve_cli.cluster.connection import (
+    ClusterTarget,
+    cluster_options,
+    describe_error,
+    fail,
+    run,
+)
+from reprieve_cli.cluster.operator_page import PageError
 from reprieve_cli.cluster.steps import VictimStep
 from reprieve_cli.cluster.totals import Totals, WorkTimes
 from reprieve_cli.cluster.victim_table import (
@@ -33,6 +43,8 @@ from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_runtime.client.api import Api, ApiError
 
 _REFRESH_SECONDS = 0.25
+_PAGE_SECONDS = 5.0
+_INTERRUPTED = 130
 _LINGER = timedelta(seconds=10)
 """How long the table shows a finished victim: long enough to read it."""
 
@@ -61,8 +73,29 @@ class Form(NamedTuple):
     is_flag=True,
     help="Show each step of the victims, from Events: what was asked and answered.",
 )
+@click.option(
+    "--ui",
+    "ui_url",
+    metavar="URL",
+    help="Show what the page /ui shows: also gangs, the queue and the last 24 hours. "
+    "URL: the leader's port, forwarded to this machine, like https://localhost:8081.",
+)
+@click.option(
+    "--ui-token",
+    envvar="REPRIEVE_UI_TOKEN",
+    show_envvar=True,
+    help="The token for --ui; better in the variable, where other users cannot see it.",
+)
 @cluster_options()
-def command(target: ClusterTarget, *, output: str, once: bool, with_steps: bool) -> None:
+def command(
+    target: ClusterTarget,
+    *,
+    output: str,
+    once: bool,
+    with_steps: bool,
+    ui_url: str | None,
+    ui_token: str | None,
+) -> None:
     """Show each victim: its phase, the time to its deadline, the initiator, and the outcome.
 
     On a terminal, shows a table that updates itself, with the totals of what was saved and lost
@@ -71,6 +104,17 @@ def command(target: ClusterTarget, *, output: str, once: bool, with_steps: bool)
     Ctrl-C ends it.
     """
     console = Console()
+    if ui_url is not None:
+        if not operator_page.is_forwarded(ui_url):
+            raise click.UsageError(
+                f"--ui={ui_url}: forward the leader's port and give its address on this machine, "
+                "like https://localhost:8081"
+            )
+        if not ui_token or not (ui_token.isascii() and ui_token.isprintable()):
+            raise click.UsageError("--ui needs a token, in the variable REPRIEVE_UI_TOKEN")
+        page = _Page(ui_url, ui_token, target.namespace, with_steps, output == "json")
+        _show_page(page, console, once=once)
+        return
     if output == "text" and can_update(console) and not once and not with_steps:
         run(target, partial(_show_live_table, target=target, console=console))
     form = JSON if output == "json" else TEXT
@@ -261,3 +305,40 @@ async def _show_live_table(api: Api, *, target: ClusterTarget, console: Console)
     # The task never ends by itself, so it has failed: this raises its error.
     await collecting
     return 0
+
+
+class _Page(NamedTuple):
+    """The operator's page, and how it is shown."""
+
+    url: str
+    token: str
+    namespace: str | None
+    with_steps: bool
+    is_json: bool
+
+    def read(self) -> str:
+        document = operator_page.read(self.url, self.token)
+        if self.is_json:
+            return json.dumps(document, ensure_ascii=False)
+        lines = operator_page.build_lines(document, self.namespace, with_steps=self.with_steps)
+        return "\n".join(lines)
+
+
+def _show_page(page: _Page, console: Console, *, once: bool) -> None:
+    """Print the page once, or again and again; on a terminal in the same place."""
+    try:
+        if once:
+            click.echo(page.read())
+        elif can_update(console) and not page.is_json:
+            with Live(console=console, auto_refresh=False) as live:
+                while True:
+                    live.update(Text(page.read()), refresh=True)
+                    time.sleep(_PAGE_SECONDS)
+        else:
+            while True:
+                click.echo(page.read())
+                time.sleep(_PAGE_SECONDS)
+    except PageError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        raise SystemExit(_INTERRUPTED) from None

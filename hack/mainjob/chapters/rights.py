@@ -42,8 +42,7 @@ spec:
   terminationGracePeriodSeconds: 1
   containers:
   - name: main
-    image: localhost/reprieve/python:1
-    imagePullPolicy: Never
+    image: python:3-slim
     command: ["sleep", "infinity"]
 """
 

@@ -55,6 +55,7 @@ class Node:
     programs: dict[str, str]  # name -> path: containerd, ctr, kubelet, runc, …
     images: tuple[str, ...]  # OCI layout tarballs to import
     logs: str
+    volumes: str  # the folder of the cluster's volumes; the API server knows it by this path
 
     @property
     def address(self) -> str:

@@ -3,7 +3,8 @@
 The workload image holds the Python interpreter that runs this module, its standard library, a few
 of the machine's shell tools, the client library, and the agent. The programs of workloads come from
 ConfigMaps, so this one image serves all. Its tag is `localhost/…:1`, because the kubelet would try
-to pull a tag named `latest`; pods say `imagePullPolicy: Never`.
+to pull a tag named `latest`. It also has the name of the public image of Python that the examples
+run in, so that they run here as they are.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ AGENT_PROGRAM = (
     "#!/usr/bin/python3 -I\nimport sys\nfrom reprieve_agent.main import main\nsys.exit(main())\n"
 )
 PYTHON_IMAGE = "localhost/reprieve/python:1"
+PUBLIC_PYTHON_IMAGE = "docker.io/library/python:3-slim"  # `python:3-slim`, as a node writes it
 # All shared libraries go into one folder, because their folders differ between distributions.
 LIBRARIES = "/usr/lib/image"
 ENVIRONMENT = [
@@ -75,7 +77,7 @@ def python_image(progress: Progress) -> Path:
                 "Env": ENVIRONMENT,
                 "User": USER,
             }
-            _write_image(target, PYTHON_IMAGE, _add_python, config)
+            _write_image(target, (PYTHON_IMAGE, PUBLIC_PYTHON_IMAGE), _add_python, config)
     return target
 
 
@@ -85,7 +87,7 @@ def pause_image(pause: Path) -> Path:
     if not target.exists():
         _write_image(
             target,
-            PAUSE_IMAGE,
+            (PAUSE_IMAGE,),
             lambda layer: layer.add(pause, "pause", filter=_plain),
             {"Entrypoint": ["/pause"]},
         )
@@ -233,7 +235,9 @@ def _add_text(layer: tarfile.TarFile, name: str, text: str | bytes, mode: int = 
     layer.addfile(member, io.BytesIO(data))
 
 
-def _write_image(target: Path, name: str, add_files: Layer, config: dict[str, object]) -> None:
+def _write_image(
+    target: Path, names: tuple[str, ...], add_files: Layer, config: dict[str, object]
+) -> None:
     """Write an OCI layout with one uncompressed layer: it is read from this disk, once."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
@@ -244,12 +248,14 @@ def _write_image(target: Path, name: str, add_files: Layer, config: dict[str, ob
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         with tarfile.open(whole, "w", format=tarfile.GNU_FORMAT) as tar:
             tar.add(layer, f"blobs/sha256/{digest}", filter=_plain)
-            for place, data in _metadata(name, digest, layer.stat().st_size, config).items():
+            for place, data in _metadata(names, digest, layer.stat().st_size, config).items():
                 _add_text(tar, place, data)
         whole.replace(target)
 
 
-def _metadata(name: str, layer: str, size: int, config: dict[str, object]) -> dict[str, bytes]:
+def _metadata(
+    names: tuple[str, ...], layer: str, size: int, config: dict[str, object]
+) -> dict[str, bytes]:
     """Return the JSON documents of an image with one layer, by their paths in the layout."""
     documents: dict[str, bytes] = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}'}
 
@@ -286,7 +292,7 @@ def _metadata(name: str, layer: str, size: int, config: dict[str, object]) -> di
             "layers": layers,
         },
         platform=platform_of,
-        annotations={"io.containerd.image.name": name},
     )
-    documents["index.json"] = json.dumps({"schemaVersion": 2, "manifests": [manifest]}).encode()
+    named = [{**manifest, "annotations": {"io.containerd.image.name": name}} for name in names]
+    documents["index.json"] = json.dumps({"schemaVersion": 2, "manifests": named}).encode()
     return documents

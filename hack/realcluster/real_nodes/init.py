@@ -90,6 +90,7 @@ def prepare_mounts(node: Node) -> None:
         sys.prefix,
         *node.programs.values(),
         *node.images,
+        node.volumes,
         str(Path(__file__).parents[1]),
     ]
     with kept(needed):

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from realcluster import tools
+from realcluster import tools, volumes
 from realcluster.binaries import build, pins
 from realcluster.client import api
 from realcluster.control_plane import components
@@ -228,6 +228,7 @@ def _record(
         programs={program: str(path) for program, path in programs.items()},
         images=tuple(map(str, images)),
         logs=str(cluster.home / "logs"),
+        volumes=str(volumes.folder(cluster)),
     )
     file.write_text(node.to_json())
     return node

@@ -8,6 +8,8 @@ does with the webhook's patch is tested anyway.
 import json
 import re
 import ssl
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -26,7 +28,7 @@ from reprieve_policy.checkpointing import agent
 from reprieve_policy.lifecycle import eviction
 from reprieve_testing.cluster import overlays
 from reprieve_testing.cluster.handle import cleared, wait_for
-from reprieve_testing.manifests import EXAMPLES
+from reprieve_testing.manifests import EXAMPLES, ROOT
 
 pytestmark = pytest.mark.cluster
 
@@ -35,6 +37,7 @@ TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 REPORT = b'{"ageSeconds":0}'
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 UNFINISHED = 143
+WITH_THE_LIBRARY = ("client", "launcher", "signal")
 PATIENCE = 90.0
 
 # Saves on USR1; answers in the file beside the request.
@@ -196,11 +199,13 @@ def test_an_agent_that_cannot_work_is_refused_with_all_reasons(
 @pytest.mark.real_node
 @pytest.mark.parametrize(
     "example",
-    ["shell", *(pytest.param(name, marks=pytest.mark.slow) for name in ("launcher", "signal"))],
+    ["shell", *(pytest.param(name, marks=pytest.mark.slow) for name in WITH_THE_LIBRARY)],
 )
 def test_an_example_with_the_agent_saves_is_deleted_and_its_replacement_resumes(
-    real: Installation, namespace: str, example: str
+    real: Installation, namespace: str, tmp_path: Path, example: str
 ) -> None:
+    if example in WITH_THE_LIBRARY:
+        make_library(real, namespace, tmp_path / "library.zip")
     real.kubectl.read("apply", "-n", namespace, "-k", EXAMPLES / example)
     loses_nothing(real, namespace, example)
 
@@ -223,13 +228,12 @@ def test_an_example_with_grpc_saves_is_deleted_and_its_replacement_resumes(
     loses_nothing(real, namespace, "grpc")
 
 
-@pytest.mark.slow
-@pytest.mark.real_node
-def test_the_example_with_the_client_library_saves_and_its_replacement_resumes(
-    real: Installation, namespace: str, tmp_path: Path
-) -> None:
-    real.kubectl.read("apply", "-k", overlays.with_client(namespace, tmp_path))
-    loses_nothing(real, namespace, "client")
+def make_library(real: Installation, namespace: str, file: Path) -> None:
+    """Make the ConfigMap with the client library, as `examples/client/job.yaml` says."""
+    command = (sys.executable, "-m", "zipfile", "-c", file, ROOT / "client" / "reprieve_client")
+    subprocess.run(command, check=True)
+    words = ("configmap", "reprieve-client", "-n", namespace, f"--from-file={file}")
+    real.kubectl.read("create", *words)
 
 
 def loses_nothing(real: Installation, namespace: str, job: str) -> None:

@@ -10,11 +10,13 @@ import http.client
 import ipaddress
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from realcluster import volumes
 from realcluster.local_processes.container import ANNOTATION, LOST
 from reprieve_testing.cluster.hack_cluster import (
     NAMESPACE,
@@ -40,6 +42,7 @@ from reprieve_testing.cluster.pod_programs import (
     exit_code,
     http_status,
 )
+from reprieve_testing.manifests import EXAMPLES
 
 pytestmark = pytest.mark.cluster
 
@@ -135,6 +138,20 @@ def test_a_process_listens_on_the_address_of_its_pod(ours: OwnCluster) -> None:
     )
 
 
+def test_the_claim_of_the_examples_gets_a_volume_and_another_up_replaces_a_used_one(
+    ours: OwnCluster,
+) -> None:
+    claim = ("pvc", "checkpoints", "-n", NAMESPACE)
+    wait_for_free_volumes(ours)
+    ours.kubectl.read("apply", "-n", NAMESPACE, "-k", EXAMPLES / "checkpoints")
+    bound = ("--for=jsonpath={.status.phase}=Bound", f"--timeout={SECONDS:g}s")
+    ours.kubectl.read("wait", *claim, *bound)
+    ours.kubectl.read("delete", *claim)
+    wait_for("the volume is released", lambda: "Released" in volumes_by_phase(ours), SECONDS)
+    succeed(ours.hack("up"))
+    wait_for_free_volumes(ours)
+
+
 def test_processes_die_with_a_killed_runner_and_up_runs_them_again(ours: OwnCluster) -> None:
     ours.create(local("survivor", "python3", "-c", POLITE))
     ours.wait_output("survivor", "ready")
@@ -164,6 +181,15 @@ def local(name: str, *command: str, finalizers: Sequence[str] = (), **more: Any)
         metadata={"annotations": {ANNOTATION: "true"}, "finalizers": finalizers},
         **more,
     )
+
+
+def wait_for_free_volumes(ours: OwnCluster) -> None:
+    free = {"Available": volumes.FREE}
+    wait_for("free volumes", lambda: Counter(volumes_by_phase(ours)) == free, SECONDS)
+
+
+def volumes_by_phase(ours: OwnCluster) -> list[str]:
+    return [volume["status"]["phase"] for volume in ours.kubectl.get("persistentvolumes")["items"]]
 
 
 def has_exit_code(pod: Any) -> bool:

@@ -30,6 +30,12 @@ def build(folder: Path, *options: str) -> str:
     return done.stdout.strip()
 
 
+def need_apt() -> None:
+    """Skip the test where the image cannot be built."""
+    if shutil.which("apt-get") is None:
+        pytest.skip("the image is built from Debian's packages, and this machine has no apt-get")
+
+
 @pytest.fixture(scope="session")
 def build_image() -> Build:
     return build
@@ -38,14 +44,28 @@ def build_image() -> Build:
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the archive and its bill of materials."""
-    if shutil.which("apt-get") is None:
-        pytest.skip("the image is built from Debian's packages, and this machine has no apt-get")
+    need_apt()
     folder = tmp_path_factory.mktemp("image")
     (folder / "digest").write_text(build(folder))
     return folder
 
 
 @pytest.fixture(scope="session")
+def folder_of_both(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with one archive for both architectures, and the bills of materials."""
+    need_apt()
+    folder = tmp_path_factory.mktemp("both")
+    build(folder, "--architecture", "amd64,arm64")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def archive(image_folder: Path) -> Path:
     (found,) = image_folder.glob("*.oci.tar")
+    return found
+
+
+@pytest.fixture(scope="session")
+def archive_of_both(folder_of_both: Path) -> Path:
+    (found,) = folder_of_both.glob("*.oci.tar")
     return found

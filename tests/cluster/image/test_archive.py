@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import shutil
+import socket
 import subprocess
 import tarfile
 import tomllib
@@ -26,6 +27,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from image import debian
 from realcluster.real_nodes import debian_packages
 from reprieve_testing import manifests
+from reprieve_testing.cluster.handle import free_port, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -102,12 +104,69 @@ def emulator(architecture: str, tmp_path_factory: pytest.TempPathFactory) -> Pat
     )
 
 
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a registry on loopback: the Go program of the project distribution."""
+    if shutil.which("skopeo") is None:
+        pytest.skip("skopeo, with which the pages push the image, is not installed")
+    scratch = tmp_path_factory.mktemp("registry")
+    program = debian_packages.unpack(("docker-registry",), scratch) / "usr/bin/docker-registry"
+    address = f"127.0.0.1:{free_port()}"
+    config = scratch / "config.yml"
+    storage = {"filesystem": {"rootdirectory": str(scratch / "data")}}
+    settings = {"version": "0.1", "storage": storage, "http": {"addr": address}}
+    config.write_text(json.dumps(settings))
+    with (scratch / "log").open("wb") as log:
+        process = subprocess.Popen((program, "serve", config), stdout=log, stderr=log)
+    try:
+        wait_for("the registry", lambda: is_open(address))
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def is_open(address: str) -> bool:
+    host, _, port = address.partition(":")
+    with socket.socket() as client:
+        return client.connect_ex((host, int(port))) == 0
+
+
 def test_a_second_build_gives_the_same_bytes(
     build_image: Any, image_folder: Path, tmp_path: Path
 ) -> None:
     assert build_image(tmp_path) == (image_folder / "digest").read_text()
     for file in tmp_path.iterdir():
         assert file.read_bytes() == (image_folder / file.name).read_bytes(), file.name
+
+
+def test_the_archive_of_both_has_each_image_as_it_is_alone(
+    folder: Path, folder_of_both: Path, architecture: str
+) -> None:
+    (archive,) = folder_of_both.glob("*.oci.tar")
+    with tarfile.open(archive) as tar:
+        both = {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+    (named,) = json.loads(both["index.json"])["manifests"]
+    listed = json.loads(blob(both, named["digest"]))["manifests"]
+    digests = {each["platform"]["architecture"]: each["digest"] for each in listed}
+    assert digests[architecture] == (folder / "digest").read_text()
+    assert digests.keys() == EMULATORS.keys()
+    (alone,) = folder.glob("*.cdx.json")
+    (together,) = folder_of_both.glob(f"*-{architecture}.cdx.json")
+    assert alone.read_text() == together.read_text()
+
+
+def test_a_registry_that_skopeo_pushed_both_to_has_each_under_one_name(
+    archive_of_both: Path, registry: str, manifest: Any, architecture: str
+) -> None:
+    pushed = f"docker://{registry}/reprieve:test"
+    copy = ("copy", "--all", "--dest-tls-verify=false", f"oci-archive:{archive_of_both}", pushed)
+    skopeo(*copy)
+    found = json.loads(
+        skopeo("inspect", "--tls-verify=false", "--override-arch", architecture, pushed)
+    )
+    assert found["Architecture"] == architecture
+    assert found["Layers"] == [layer["digest"] for layer in manifest["layers"]]
 
 
 def test_every_blob_has_the_digest_that_the_manifest_states(
@@ -181,6 +240,12 @@ def test_the_bill_of_materials_is_valid_and_names_all_packages(folder: Path, roo
     assert listed == debian | python
     digest = (folder / "digest").read_text().removeprefix("sha256:")
     assert document["metadata"]["component"]["hashes"] == [{"alg": "SHA-256", "content": digest}]
+
+
+def skopeo(*words: str) -> str:
+    done = subprocess.run(("skopeo", *words), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def wheel_packages() -> list[str]:

@@ -1,5 +1,7 @@
 """NetworkPolicies, enforced: those of the base, and the one that `docs/contract.md` shows.
 
+Before they are: the last steps of `docs/install.md`, as an admin types them.
+
 The programs are the Deployments of the base, on one real node. The API server calls from the node's
 own address, as it does where it runs on a node; such calls reach all pods of that node.
 """
@@ -7,9 +9,12 @@ own address, as it does where it runs on a node; such calls reach all pods of th
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import socket
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +33,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.real_node, pytest.mark.slow]
 
 SECONDS = 180.0  # 20 are usual
 NEIGHBOUR, MONITORING, TEAM = "neighbour", "monitoring", "team"
+EXAMPLE = "needs a cluster with Reprieve, a default StorageClass and public images"
 JOB = ("-l", "batch.kubernetes.io/job-name=training")
 # Prints those of its arguments, each ADDRESS:PORT, to which it could connect.
 CONNECT = """
@@ -66,6 +72,22 @@ def ours(archive: Path) -> Iterator[OwnCluster]:
         wait_until(cluster, "Ready", "pod", *JOB, "-n", TEAM)
         wait_until(cluster, "Available", "deployment", "--all", "-n", OPERATOR_NAMESPACE)
         yield cluster
+
+
+def test_the_victim_of_the_install_page_saves_and_its_replacement_resumes(
+    ours: OwnCluster,
+) -> None:
+    page = (manifests.ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    found = re.search(rf'^ *```sh title="{EXAMPLE}"\n(.*?)^ *```$', page, re.MULTILINE | re.DOTALL)
+    assert found, EXAMPLE
+    printed = {}
+    for line in map(str.strip, found[1].splitlines()):
+        program, *words = shlex.split(line)
+        assert program == "kubectl"
+        done = replace(ours.kubectl, folder=manifests.ROOT).run(*words, seconds=SECONDS)
+        assert done.status == 0, done.output
+        printed[words[0]] = done.stdout
+    assert printed["logs"].startswith("resuming from step ")
 
 
 @pytest.fixture(scope="module")

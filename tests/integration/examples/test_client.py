@@ -15,7 +15,6 @@ from reprieve_testing.servers.hinted_program import running
 
 LAUNCHER = manifests.EXAMPLES / "launcher"
 PROGRAM = manifests.EXAMPLES / "client" / "train.py"
-CLIENT = manifests.ROOT / "client"
 UNFINISHED = 143
 MOST_BYTES = 1 << 20  # of a ConfigMap
 
@@ -40,30 +39,36 @@ def test_the_example_saves_goes_on_and_its_replacement_resumes(
     assert second.lines("finished")
 
 
-@pytest.mark.heavy
-def test_the_example_installs_the_library_from_its_wheel_without_an_index(tmp_path: Path) -> None:
-    wheel, library = tmp_path / "wheel", tmp_path / "library"
-    # With the build tools of this environment, which a user's pip would download.
-    words = ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", wheel, CLIENT)
-    subprocess.run((sys.executable, "-m", "pip", "--quiet", *words), check=True)
-    (built,) = wheel.iterdir()
-    assert built.stat().st_size < MOST_BYTES
-    (job,) = manifests.read(manifests.EXAMPLES / "client" / "job.yaml")
+@pytest.mark.parametrize("name", ["client", "launcher", "signal"])
+def test_the_examples_import_the_library_from_the_zip_file_that_their_first_lines_make(
+    name: str, tmp_path: Path
+) -> None:
+    told = (manifests.EXAMPLES / "client" / "job.yaml").read_text()
+    (program, *words) = next(
+        line.removeprefix("#   ").split() for line in told.splitlines() if " -m zipfile " in line
+    )
+    assert program == "python3"
+    file = tmp_path / "library.zip"
+    words = [str(file) if word == "/tmp/library.zip" else word for word in words]
+    subprocess.run((sys.executable, *words), cwd=manifests.ROOT, check=True)
+    assert "--from-file=/tmp/library.zip" in told
+    assert file.stat().st_size < MOST_BYTES
+
+    (job,) = manifests.read(manifests.EXAMPLES / name / "job.yaml")
     pod = job["spec"]["template"]["spec"]
-    (installer,) = pod["initContainers"]
-    places = {"/wheel": wheel, "/library": library}
-    assert {mount["mountPath"] for mount in installer["volumeMounts"]} == places.keys()
-    program, *arguments = installer["command"]
-    for place, folder in places.items():
-        arguments = [word.replace(place, str(folder)) for word in arguments]
-    subprocess.run((sys.executable, "-m", program, *arguments), check=True)
+    (container,) = pod["containers"]
+    places = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "library")
+    assert volume["configMap"] == {"name": "reprieve-client"}
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert variables["PYTHONPATH"] == f"{places['library']}/{file.name}"
     # Without the library of this environment.
     script = "import reprieve_client; print(reprieve_client.__file__)"
-    command = (sys.executable, "-S", "-c", script)
     done = subprocess.run(
-        command, env={"PYTHONPATH": str(library)}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == str(library / "reprieve_client" / "__init__.py")
+        (sys.executable, "-S", "-c", script),
+        env={"PYTHONPATH": str(file)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == str(file / "reprieve_client" / "__init__.py")
 
 
 def test_of_the_workers_of_a_launcher_one_saves_for_all(

@@ -15,7 +15,7 @@ import grpc
 
 import stubs
 from realcluster.real_nodes import image
-from reprieve_testing.manifests import EXAMPLES, ROOT
+from reprieve_testing.manifests import EXAMPLES
 
 _TEMPLATE = "/spec/template/spec"
 _CONTAINER = f"{_TEMPLATE}/containers/0"
@@ -63,28 +63,6 @@ def with_grpc(namespace: str, folder: Path) -> Path:
         *(patch for place, source in places.items() for patch in _mounted(place, source)),
     ]
     return _write("grpc", namespace, folder, patches)
-
-
-def with_client(namespace: str, folder: Path) -> Path:
-    """Write the example of the client library for a node whose image lacks pip.
-
-    It mounts the library, which the example would install from its wheel, and a folder in place of
-    its volume.
-    """
-    checkpoints = folder / "checkpoints"
-    checkpoints.mkdir()
-    checkpoints.chmod(0o777)
-    places = {"library": str(ROOT / "client"), "checkpoints": str(checkpoints)}
-    patches: list[Patch] = [
-        {"op": "replace", "path": f"{_CONTAINER}/image", "value": image.PYTHON_IMAGE},
-        {"op": "remove", "path": f"{_TEMPLATE}/initContainers"},
-        {"op": "remove", "path": f"{_TEMPLATE}/volumes/3"},
-    ]
-    for number, (name, source) in enumerate(places.items(), start=1):
-        volume = {"name": name, "hostPath": {"path": source, "type": "Directory"}}
-        path = f"{_TEMPLATE}/volumes/{number}"
-        patches.append({"op": "replace", "path": path, "value": volume})
-    return _write("client", namespace, folder, patches)
 
 
 def _variables(**values: str) -> Iterable[Patch]:

@@ -26,6 +26,7 @@ WRITTEN = {
     "registry.example.com/reprieve:{}-arm64\n": "the image of one architecture",
     "dist/reprieve-{}.oci.tar dist/reprieve-{}.tgz\n": "files of a release",
     "dist/reprieve-{}-arm64.oci.tar\n": "the archive for arm64",
+    "dist/reprieve-{}-amd64.cdx.json\n": "the bill of materials for amd64",
     "    app.kubernetes.io/version: {}\n": "the label",
     "version: {}\n": "the chart",
     'appVersion: "{}"\n': "the chart's programs",

@@ -4,11 +4,12 @@ import json
 import os
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from image import __main__ as build
-from image import archive
+from image import archive, debian
 from image.errors import ImageError
 from reprieve_testing import manifests
 
@@ -50,17 +51,77 @@ def test_a_layer_has_one_time_and_root_as_the_owner_of_all(tmp_path: Path) -> No
     assert {(member.uid, member.gid, member.mtime) for member in members} == {(0, 0, TIME)}
 
 
+def an_archive(folder: Path, *architectures: str) -> tuple[dict[str, Any], archive.Digests]:
+    """Write an image of one file for each architecture; return the documents by their names."""
+    images = []
+    for architecture in architectures:
+        root = some_files(folder / architecture, ["shared"], 0o022)
+        lower = archive.write_layer(root, folder / f"{architecture}.tar.gz", "test", TIME)
+        (root / "own").write_text(architecture)
+        upper = archive.write_layer(root, folder / f"{architecture}-own.tar.gz", "test", TIME)
+        images.append(archive.Image(architecture, [lower, upper]))
+    described = archive.Description("example.com/a:1", "2026-01-01T00:00:00Z", {})
+    digests = archive.write_archive(folder / "image.tar", images, described, TIME)
+    with tarfile.open(folder / "image.tar") as tar:
+        members = tar.getnames()
+        assert len(members) == len(set(members))
+        texts = {name: tar.extractfile(name) for name in members}
+        documents = {
+            name: json.loads(data)
+            for name, text in texts.items()
+            if text and (data := text.read()).startswith(b"{")
+        }
+    return documents, digests
+
+
 def test_the_archive_states_the_name_under_which_a_node_imports_it(tmp_path: Path) -> None:
-    root = some_files(tmp_path / "root", ["a/one"], 0o022)
-    layer = archive.write_layer(root, tmp_path / "layer.tar.gz", "test", TIME)
-    described = archive.Description("example.com/a:1", "amd64", "2026-01-01T00:00:00Z", {})
-    digest = archive.write_archive(tmp_path / "image.tar", [layer], described, TIME)
-    with tarfile.open(tmp_path / "image.tar") as tar:
-        index = tar.extractfile("index.json")
-        assert index is not None
-        (entry,) = json.load(index)["manifests"]
-    assert entry["digest"] == digest
+    documents, digests = an_archive(tmp_path, "amd64")
+    (entry,) = documents["index.json"]["manifests"]
+    assert [entry["digest"]] == [digests.named] == digests.manifests
     assert entry["annotations"]["io.containerd.image.name"] == "example.com/a:1"
+
+
+def test_the_name_of_two_architectures_stands_for_an_index_of_both(tmp_path: Path) -> None:
+    documents, digests = an_archive(tmp_path, "amd64", "arm64")
+    (entry,) = documents["index.json"]["manifests"]
+    assert entry["digest"] == digests.named
+    assert entry["annotations"]["io.containerd.image.name"] == "example.com/a:1"
+    listed = documents[place(digests.named)]["manifests"]
+    assert [each["digest"] for each in listed] == digests.manifests
+    platforms = [each["platform"]["architecture"] for each in listed]
+    assert platforms == ["amd64", "arm64"]
+    for digest, architecture in zip(digests.manifests, platforms, strict=True):
+        config = documents[place(documents[place(digest)]["config"]["digest"])]
+        assert config["architecture"] == architecture
+
+
+def test_one_architecture_of_two_has_the_digest_that_it_has_alone(tmp_path: Path) -> None:
+    for name in ("alone", "both"):
+        (tmp_path / name).mkdir()
+    _, alone = an_archive(tmp_path / "alone", "arm64")
+    _, both = an_archive(tmp_path / "both", "amd64", "arm64")
+    assert alone.named == both.manifests[1]
+
+
+def place(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("arm64, amd64", ["amd64", "arm64"]), ("arm64", ["arm64"])],
+)
+def test_architectures_are_named_with_commas(text: str, names: list[str]) -> None:
+    assert build.architectures_of(text) == names
+
+
+def test_the_architecture_of_this_machine_is_the_default() -> None:
+    assert build.architectures_of("") == [debian.own_architecture()]
+
+
+def test_an_architecture_that_is_not_built_for_is_refused() -> None:
+    with pytest.raises(ImageError, match="no images are built for riscv: name amd64 or arm64"):
+        build.architectures_of("amd64,riscv")
 
 
 def test_the_default_name_is_what_a_node_makes_of_the_pods_image() -> None:

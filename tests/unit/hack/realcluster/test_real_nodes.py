@@ -58,7 +58,13 @@ def a_node(name: str = "dev-real-0") -> Node:
         for program in ("containerd", "cni-bridge", "cni-host-local", "runc")
     }
     return Node(
-        name, "/state/nodes/x", "10.200.7.0/24", programs, ("/cache/pause.tar",), "/state/logs"
+        name,
+        "/state/nodes/x",
+        "10.200.7.0/24",
+        programs,
+        ("/cache/pause.tar",),
+        "/state/logs",
+        "/state/volumes",
     )
 
 
