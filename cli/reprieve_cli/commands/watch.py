@@ -112,7 +112,7 @@ def command(
             )
         if not ui_token or not (ui_token.isascii() and ui_token.isprintable()):
             raise click.UsageError("--ui needs a token, in the variable REPRIEVE_UI_TOKEN")
-        page = _Page(ui_url, ui_token, target.namespace, with_steps, output == "json")
+        page = _PageRequest(ui_url, ui_token, target.namespace, with_steps, output == "json")
         _show_page(page, console, once=once)
         return
     if output == "text" and can_update(console) and not once and not with_steps:
@@ -307,7 +307,7 @@ async def _show_live_table(api: Api, *, target: ClusterTarget, console: Console)
     return 0
 
 
-class _Page(NamedTuple):
+class _PageRequest(NamedTuple):
     """The operator's page, and how it is shown."""
 
     url: str
@@ -324,7 +324,7 @@ class _Page(NamedTuple):
         return "\n".join(lines)
 
 
-def _show_page(page: _Page, console: Console, *, once: bool) -> None:
+def _show_page(page: _PageRequest, console: Console, *, once: bool) -> None:
     """Print the page once, or again and again; on a terminal in the same place."""
     try:
         if once:
