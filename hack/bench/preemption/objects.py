@@ -34,6 +34,7 @@ POLICY = {
     "gracePeriodCap": f"{GRACE_SECONDS}s",
     "ceiling": "30s",
     "nearCompletion": "5s",
+    "patience": "2s",
 }
 """Reprieve's defaults, with seconds for minutes."""
 

@@ -128,6 +128,9 @@ class PolicySettings:
     victim_order: str = LOSS
     """Which victims are preferred among those that the policy allows: those with the least
     expected loss (`loss`), or those of the lowest priority (`priority`)."""
+    patience_seconds: int = 120
+    """How long a preemptor waits for room instead of taking victims that would lose more than it
+    loses by that; see `preemption.selection.patience`. 0: not at all."""
     preemptor_worth_seconds: int | None = None
     """Worth of each device of a preemptor, as time: victims must cost less; `None`: no bound."""
     schedulers: frozenset[str] = _SCHEDULERS
@@ -296,6 +299,7 @@ FIELDS: Mapping[str, SettingReader] = {
     ),
     "maxVictims": SettingReader("max_victims", WholeNumber(1, 1000).parse),
     "victimOrder": SettingReader("victim_order", OneOf((LOSS, PRIORITY)).parse),
+    "patience": SettingReader("patience_seconds", _DURATION_OR_NONE.parse),
     "preemptorWorth": SettingReader("preemptor_worth_seconds", _WORTH.parse),
     "schedulers": SettingReader("schedulers", _schedulers),
     "schedulerPreemption": SettingReader(

@@ -243,6 +243,7 @@ class Extender:
                     args.preemptor_uid, {*nodes, preemptor.nominated_node or ""}
                 ),
                 is_only_best_wanted=True,
+                may_wait=True,
             )
             # No scheduler will act on the result: do not assume it, and do not remember it.
             if deadline.is_missed or is_disconnected():

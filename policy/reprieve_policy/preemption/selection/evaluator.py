@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from heapq import nsmallest
 
-from . import room_claim, select_victims
+from . import patience, room_claim, select_victims
 from .eligibility import Eligibility
 from .gangs.planner import GangPlanner, PreemptionPlan, single_pod_plan
 from .node_dry_run import NodeDryRun, VictimRanking, ranking_for
@@ -78,6 +78,7 @@ def decide(
     other_nodes: Iterable[str] = (),
     reported_room: Collection[str] = (),
     is_only_best_wanted: bool = False,
+    may_wait: bool = False,
 ) -> PreemptionDecision:
     """Choose victims for the preemptor on the nodes, by name.
 
@@ -87,7 +88,7 @@ def decide(
     the preemptor is nominated to counts also if that was not offered. `reported_room`: nodes that
     were recently reported to the scheduler as having room for the preemptor. Once `is_expired`
     returns true, the decision ends with what was found: a gang that is not placed by then is not
-    placed.
+    placed. `may_wait`: the preemptor comes again by itself, and may wait for room (`patience`).
 
     If only the scheduler can tell what fits, its own victims are taken, provided that all of them
     may be victims. That is so with pod affinity, topology spread or device claims, and on a node in
@@ -136,6 +137,9 @@ def decide(
         )
     selections = {node: one for node, one in results.items() if isinstance(one, Selection)}
     plans, rejected = _plans(selections, GangPlanner(dry_run, eligibility, is_expired), eligibility)
+    if plans and may_wait and _is_waiting(plans[0], preemptor, eligibility):
+        waiting = dict.fromkeys((plan.node for plan in plans), DryRunStatus.LOSES_MUCH)
+        return PreemptionDecision(node_statuses=statuses | rejected | waiting)
     return PreemptionDecision(
         candidates=tuple(_candidate(plan, snapshot) for plan in plans),
         node_statuses=statuses | rejected,
@@ -449,6 +453,12 @@ def _count_victims_in_progress(eligibility: Eligibility) -> int:
         and eligibility.pod_eligibility.is_current_victim(one)
     ]
     return len({pod.uid if eligibility.evicted_gang(pod) is None else pod.gang for pod in leaving})
+
+
+def _is_waiting(plan: PreemptionPlan, preemptor: Preemptor, eligibility: Eligibility) -> bool:
+    snapshot = eligibility.snapshot
+    loss = sum(member.loss(snapshot.now) for unit in plan.units for member in unit.members)
+    return patience.is_waiting(preemptor, loss, snapshot, eligibility.pod_eligibility)
 
 
 def _hours(plan: PreemptionPlan, snapshot: Snapshot) -> float:

@@ -27,6 +27,8 @@ class DryRunStatus(StrEnum):
     LOSES_MORE = "loses-more"
     """Only where the caller wants no more than the best candidate."""
     GANG_NOT_PLACED = "gang-not-placed"
+    LOSES_MUCH = "loses-much"
+    """Only where the caller may wait for room that comes by itself."""
 
 
 WAITING_IS_ENOUGH = frozenset(
@@ -51,5 +53,6 @@ STATUS_MESSAGES: Mapping[DryRunStatus, str] = {
     DryRunStatus.QUOTA_EXCEEDED: "its victims free too little of the preemptor's ElasticQuota",
     DryRunStatus.LOSES_MORE: "its victims would lose more work than those of another node",
     DryRunStatus.GANG_NOT_PLACED: "the rest of the preemptor's gang could not be placed",
+    DryRunStatus.LOSES_MUCH: "its victims would lose more work than the preemptor loses by waiting",
 }
 """Of a node."""

@@ -45,6 +45,7 @@ ALL = {
     "classRule": "banded",
     "maxVictims": "8",
     "victimOrder": "priority",
+    "patience": "90s",
     "preemptorWorth": "24h",
     "schedulers": "system:kube-scheduler, system:serviceaccount:team:my-scheduler",
     "schedulerPreemption": "synchronous",
@@ -84,6 +85,7 @@ def test_without_a_configmap_the_specifications_defaults_apply() -> None:
         class_rule="strict",
         max_victims=3,
         victim_order="loss",
+        patience_seconds=120,
         preemptor_worth_seconds=None,
         schedulers=frozenset(
             {"system:kube-scheduler", "system:serviceaccount:reprieve-system:reprieve-scheduler"}
@@ -130,6 +132,7 @@ def test_every_field_can_be_set() -> None:
         max_victims=8,
         victim_order="priority",
         cleanup_finalizer=False,
+        patience_seconds=90,
         preemptor_worth_seconds=24 * 3600,
         schedulers=frozenset({"system:kube-scheduler", "system:serviceaccount:team:my-scheduler"}),
         scheduler_preemption="synchronous",
