@@ -14,6 +14,9 @@ PERMANENT_STATUSES = (
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
 """The same call will get the same answer again."""
+_MISSING_RIGHT_SECONDS = 3.0
+"""For so long, a right that is missing may be one that an API server has not read yet: one that was
+just started refuses calls until it knows the roles."""
 _OVERLOADED_STATUSES = (
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.SERVICE_UNAVAILABLE,
@@ -46,8 +49,8 @@ class OptionalWriteDeadline:
     """How long one victim waits for writes that its eviction can do without.
 
     These are writes to its owner, or to the record of a bare pod. The wait ends after a minute in
-    which every call was refused. It does not end while the API server is unreachable: then no other
-    call would succeed either.
+    which every call was refused, and after three seconds if that is for want of a right. It goes on
+    while the API server is unreachable: then no other call would succeed either.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -56,14 +59,15 @@ class OptionalWriteDeadline:
 
     def has_passed(self, error: ApiError) -> bool:
         """True if the eviction continues without the call that was refused."""
-        if is_permanent(error):
+        if is_permanent(error) and not error.is_forbidden:
             return True
         if error.is_unreachable:
             return False
         now = self._clock.monotonic()
         if self._refused_since is None:
             self._refused_since = now
-        return now >= self._refused_since + GIVE_UP_AFTER.total_seconds()
+        longest = _MISSING_RIGHT_SECONDS if error.is_forbidden else GIVE_UP_AFTER.total_seconds()
+        return now >= self._refused_since + longest
 
     def reset(self) -> None:
         """Note that a call succeeded."""

@@ -1,0 +1,56 @@
+"""How long a victim waits for writes that its eviction can do without."""
+
+from http import HTTPStatus
+
+import pytest
+
+from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.retries import OptionalWriteDeadline
+from reprieve_runtime.client.api import ApiError
+
+
+def refused(status: int) -> ApiError:
+    return ApiError(status, "Refused", "no")
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (refused(HTTPStatus.BAD_REQUEST), 0),
+        (refused(HTTPStatus.UNPROCESSABLE_ENTITY), 0),
+        (refused(HTTPStatus.FORBIDDEN), 3),
+        (refused(HTTPStatus.INTERNAL_SERVER_ERROR), 60),
+        (refused(HTTPStatus.TOO_MANY_REQUESTS), 60),
+    ],
+    ids=lambda value: str(getattr(value, "status", value)),
+)
+def test_a_refused_write_is_given_up_after_a_time(error: ApiError, seconds: int) -> None:
+    """An API server that was just started refuses calls for want of rights that it has not read.
+
+    Without the three seconds, what a replacement inherits would be lost with each such start.
+    """
+    now = 100.0
+    deadline = OptionalWriteDeadline(Clock(monotonic=lambda: now))
+    assert deadline.has_passed(error) == (seconds == 0)
+    now += seconds - 0.5
+    assert deadline.has_passed(error) == (seconds == 0)
+    now += 0.5
+    assert deadline.has_passed(error)
+
+
+def test_a_write_that_succeeded_begins_anew() -> None:
+    now = 100.0
+    deadline = OptionalWriteDeadline(Clock(monotonic=lambda: now))
+    assert not deadline.has_passed(refused(HTTPStatus.FORBIDDEN))
+    deadline.reset()
+    now += 3
+    assert not deadline.has_passed(refused(HTTPStatus.FORBIDDEN))
+
+
+def test_no_write_is_given_up_while_the_api_server_is_away() -> None:
+    now = 100.0
+    deadline = OptionalWriteDeadline(Clock(monotonic=lambda: now))
+    away = ApiError(0, "Unreachable", "no answer")
+    assert not deadline.has_passed(away)
+    now += 3600
+    assert not deadline.has_passed(away)
