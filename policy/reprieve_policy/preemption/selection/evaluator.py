@@ -137,7 +137,7 @@ def decide(
         )
     selections = {node: one for node, one in results.items() if isinstance(one, Selection)}
     plans, rejected = _plans(selections, GangPlanner(dry_run, eligibility, is_expired), eligibility)
-    if plans and may_wait and _is_waiting(plans[0], preemptor, eligibility):
+    if plans and may_wait and _is_waiting(plans[0], preemptor, snapshot):
         waiting = dict.fromkeys((plan.node for plan in plans), DryRunStatus.LOSES_MUCH)
         return PreemptionDecision(node_statuses=statuses | rejected | waiting)
     return PreemptionDecision(
@@ -455,10 +455,9 @@ def _count_victims_in_progress(eligibility: Eligibility) -> int:
     return len({pod.uid if eligibility.evicted_gang(pod) is None else pod.gang for pod in leaving})
 
 
-def _is_waiting(plan: PreemptionPlan, preemptor: Preemptor, eligibility: Eligibility) -> bool:
-    snapshot = eligibility.snapshot
+def _is_waiting(plan: PreemptionPlan, preemptor: Preemptor, snapshot: Snapshot) -> bool:
     loss = sum(member.loss(snapshot.now) for unit in plan.units for member in unit.members)
-    return patience.is_waiting(preemptor, loss, snapshot, eligibility.pod_eligibility)
+    return patience.is_waiting(preemptor, loss, snapshot)
 
 
 def _hours(plan: PreemptionPlan, snapshot: Snapshot) -> float:

@@ -2,34 +2,40 @@
 
 In a busy cluster, pods end all the time. A preemptor whose victims can save, or have just begun,
 takes them at once. If even the best victims would lose more than its own devices lose by waiting
-(`patience` times its devices), it waits: until it has waited for that long, and only while other
-pods are leaving, because the end of each makes kube-scheduler look again.
+(`patience` times its devices), it waits: until it has waited for that long, and only while another
+pod is being deleted that ends within that time, because its end makes kube-scheduler look again.
 
 Without this, a few pods that never save and were the only ones that a preemptor could take just
 then are a third of all work lost.
 """
 
+from datetime import timedelta
+
 from reprieve_policy.config.settings import LOSS
 
-from .reasons import PodEligibility
-from .release import ReleaseCertainty
-from .snapshot import Preemptor, Snapshot
-
-_SOON = (ReleaseCertainty.BEING_DELETED, ReleaseCertainty.NOTIFIED)
+from .snapshot import Preemptor, ScheduledPod, Snapshot
 
 
-def is_waiting(
-    preemptor: Preemptor, loss: float, snapshot: Snapshot, pod_eligibility: PodEligibility
-) -> bool:
+def is_waiting(preemptor: Preemptor, loss: float, snapshot: Snapshot) -> bool:
     """Return whether it waits instead of taking victims that would lose `loss` device-seconds."""
     since, settings = preemptor.waiting_since, snapshot.settings
-    patience = settings.patience_seconds
-    if since is None or settings.victim_order != LOSS or loss <= patience * preemptor.devices:
+    longest = timedelta(seconds=settings.patience_seconds)
+    loses_more = loss > settings.patience_seconds * preemptor.devices
+    if since is None or settings.victim_order != LOSS or not loses_more:
         return False
-    if (snapshot.now - since).total_seconds() >= patience:
-        return False
-    return any(
-        pod.is_leaving and pod_eligibility.release_certainty(pod) in _SOON
+    return snapshot.now - since < longest and any(
+        _ends_within(longest, pod, snapshot)
         for node in snapshot.nodes.values()
         for pod in node.pods
+    )
+
+
+def _ends_within(longest: timedelta, pod: ScheduledPod, snapshot: Snapshot) -> bool:
+    """True for a pod that is being deleted; one that is overdue by so much may never end."""
+    release = pod.release
+    return (
+        release is not None
+        and release.is_being_deleted
+        and release.expected_at is not None
+        and abs(release.expected_at - snapshot.now) <= longest
     )

@@ -22,7 +22,12 @@ WAITING = replace(a_preemptor(cpu=2), devices=2.0, waiting_since=after(-10))
 """It has two devices, so it waits for victims that lose more than 200 device-seconds."""
 MUCH = a_scheduled_pod("much", cpu=2, started=-101)
 LITTLE = a_scheduled_pod("little", cpu=2, started=-100)
-LEAVING = a_scheduled_pod("leaving", cpu=1, is_leaving=True)
+LEAVING = a_scheduled_pod("leaving", is_leaving=True, is_being_deleted=True)
+
+
+def deleted_by(seconds: float | None) -> ScheduledPod:
+    end = None if seconds is None else after(seconds)
+    return a_scheduled_pod("l", is_leaving=True, is_being_deleted=True, release_expected_at=end)
 
 
 def decide(
@@ -62,7 +67,10 @@ class Case:
         Case(waiting_since=None),
         Case(elsewhere=()),
         Case(elsewhere=(a_scheduled_pod("stays"),)),
-        Case(elsewhere=(a_scheduled_pod("marked", is_leaving=True, release_expected_at=None),)),
+        Case(elsewhere=(a_scheduled_pod("saves", is_leaving=True),)),
+        Case(elsewhere=(deleted_by(101),)),
+        Case(elsewhere=(deleted_by(-101),)),
+        Case(elsewhere=(deleted_by(None),)),
         Case(may_wait=False),
         Case(settings=(("victim_order", PRIORITY),)),
     ],
@@ -72,7 +80,10 @@ class Case:
         "it is not pending in a cluster",
         "there are no other pods",
         "no other pod leaves",
-        "no operator has seen the pod that is to leave",
+        "the other pod is not being deleted yet",
+        "the other pod ends later",
+        "the other pod is overdue by more",
+        "when the other pod ends is not known",
         "the caller does not come again",
         "losses are not compared",
     ],
