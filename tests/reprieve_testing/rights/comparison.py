@@ -25,6 +25,8 @@ UNSEEN: Mapping[Right, str] = {
 }
 """Rights that an audit log does not show, and why."""
 
+OPTIONAL_RIGHTS = {Right(OPERATOR, "list", "events.events.k8s.io")}
+"""In no role of the base: an admin gives them as a page says (docs/ui.md)."""
 FOR_EVERY_ACCOUNT = {
     Right(program, "create", "selfsubjectaccessreviews.authorization.k8s.io")
     for program in PROGRAMS
@@ -38,6 +40,9 @@ class Difference:
 
     unused: tuple[Right, ...]
     refused: Mapping[Right, str]
+    """What is granted nowhere, or for some objects only. Others are refused too: where a test took
+    them away, where no admin bound the optional role, and by an API server that has not read the
+    roles yet."""
     ungranted: tuple[Right, ...]
     """Used by a right that no role of the manifests grants: a test bound another role."""
 
@@ -63,11 +68,11 @@ class Difference:
 
 def compare(usage: Usage) -> Difference:
     """Compare what a run used with the roles of the manifests."""
-    granted = set(granted_rights())
+    granted, everywhere = set(granted_rights()), set(_granted_everywhere())
     return Difference(
         unused=tuple(sorted(granted - usage.used - UNSEEN.keys())),
-        refused=usage.refused,
-        ungranted=tuple(sorted(usage.used - granted - FOR_EVERY_ACCOUNT)),
+        refused={right: why for right, why in usage.refused.items() if right not in everywhere},
+        ungranted=tuple(sorted(usage.used - granted - OPTIONAL_RIGHTS - FOR_EVERY_ACCOUNT)),
     )
 
 
@@ -83,6 +88,19 @@ def granted_rights() -> Iterator[Right]:
     for document in manifests.read(EXTENDER):
         if document["kind"] == "ClusterRole":
             yield from _rights_in(document, WEBHOOKS)
+
+
+def _granted_everywhere() -> Iterator[Right]:
+    """Yield the rights that are granted for all objects in all namespaces."""
+    bound = [
+        (binding["roleRef"]["name"], program)
+        for binding in manifests.of_kind("ClusterRoleBinding")
+        for program in _programs_of(binding)
+    ]
+    for name, program in (*bound, *OPTIONAL_ROLES.items()):
+        role = manifests.named("ClusterRole", name)
+        rules = [rule for rule in role["rules"] if "resourceNames" not in rule]
+        yield from _rights_in({"rules": rules}, program)
 
 
 def _programs_of(binding: Any) -> Iterator[str]:
