@@ -16,7 +16,8 @@ OPTIONAL_ROLES = {
     "reprieve:send-signals": OPERATOR,
 }
 """Roles of the base that only an admin binds."""
-EXTENDER = manifests.MANIFESTS / "components" / "extender" / "rbac.yaml"
+COMPONENTS = {"extender": WEBHOOKS, "ui": OPERATOR}
+"""Components with a role of their own."""
 
 UNSEEN: Mapping[Right, str] = {
     Right(OPERATOR, "report", "softevictions.reprieve.dev"): "checked inside admission",
@@ -25,8 +26,6 @@ UNSEEN: Mapping[Right, str] = {
 }
 """Rights that an audit log does not show, and why."""
 
-OPTIONAL_RIGHTS = {Right(OPERATOR, "list", "events.events.k8s.io")}
-"""In no role of the base: an admin gives them as a page says (docs/ui.md)."""
 FOR_EVERY_ACCOUNT = {
     Right(program, "create", "selfsubjectaccessreviews.authorization.k8s.io")
     for program in PROGRAMS
@@ -72,12 +71,12 @@ def compare(usage: Usage) -> Difference:
     return Difference(
         unused=tuple(sorted(granted - usage.used - UNSEEN.keys())),
         refused={right: why for right, why in usage.refused.items() if right not in everywhere},
-        ungranted=tuple(sorted(usage.used - granted - OPTIONAL_RIGHTS - FOR_EVERY_ACCOUNT)),
+        ungranted=tuple(sorted(usage.used - granted - FOR_EVERY_ACCOUNT)),
     )
 
 
 def granted_rights() -> Iterator[Right]:
-    """Yield the rights of the base's bound and optional roles, and of the extender's."""
+    """Yield the rights of the base's bound and optional roles, and of the components'."""
     for kind in ("ClusterRoleBinding", "RoleBinding"):
         for binding in manifests.of_kind(kind):
             for program in _programs_of(binding):
@@ -85,9 +84,12 @@ def granted_rights() -> Iterator[Right]:
                 yield from _rights_in(role, program)
     for name, program in OPTIONAL_ROLES.items():
         yield from _rights_in(manifests.named("ClusterRole", name), program)
-    for document in manifests.read(EXTENDER):
-        if document["kind"] == "ClusterRole":
-            yield from _rights_in(document, WEBHOOKS)
+    for component, program in COMPONENTS.items():
+        for document in manifests.read(
+            manifests.MANIFESTS / "components" / component / "rbac.yaml"
+        ):
+            if document["kind"] == "ClusterRole":
+                yield from _rights_in(document, program)
 
 
 def _granted_everywhere() -> Iterator[Right]:

@@ -108,8 +108,7 @@ def test_a_granted_right_that_was_refused_is_no_difference() -> None:
 
 def test_rights_that_no_log_shows_are_granted_and_every_account_may_review_itself() -> None:
     assert set(comparison.UNSEEN) <= set(granted_rights())
-    more = comparison.FOR_EVERY_ACCOUNT | comparison.OPTIONAL_RIGHTS
-    assert not compare(Usage(set(granted_rights()) | more, {}))
+    assert not compare(Usage(set(granted_rights()) | comparison.FOR_EVERY_ACCOUNT, {}))
 
 
 def test_reads_are_audited_only_where_a_run_collects_rights_and_for_every_granted_group() -> None:
