@@ -1,6 +1,6 @@
 """Lent nodes are given back without a command: for which pods, from whom, and how much."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.conditions import Condition
-from reprieve_policy.kube.limits.quota import Quota
+from reprieve_policy.kube.limits.quota import Quota, Quotas
 from reprieve_policy.kube.objects import NameOnly, ObjectMeta, OwnerReference
 from reprieve_policy.kube.pods import (
     Pod,
@@ -29,7 +29,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     Taint,
     TaintToleration,
 )
-from reprieve_testing.objects.builders import NOW, after
+from reprieve_testing.objects.builders import NOW, a_quota, after
 from reprieve_testing.objects.snapshots import (
     ALL_PODS,
     a_node_info,
@@ -379,9 +379,21 @@ def test_a_pod_of_the_home_namespace_takes_back_nodes_in_its_class() -> None:
     assert found.gang == GangKey(HOME, "train")
 
 
-def test_the_pods_of_a_batch_job_are_placed_one_by_one() -> None:
+@pytest.mark.parametrize("quotas", [(), (a_quota("q", HOME, HOME),)], ids=["no quota", "a quota"])
+def test_the_pods_of_a_batch_job_are_placed_one_by_one(quotas: Sequence[Quota]) -> None:
+    """Without this, a Job that does not fit as a whole would take back no node."""
     pod = replace(a_pending_pod(), metadata=metadata(HOME, uid="p", labels={keys.JOB: "sweep"}))
-    assert automatic_reclaim.home_preemptor_of(pod, Facts()).gang is None
+    found = automatic_reclaim.home_preemptor_of(pod, Facts(quotas=Quotas(quotas)))
+    assert found.gang is None
+    assert (found.quota is None) is (not quotas)
+
+
+def test_the_pods_of_a_batch_job_that_declares_a_gang_are_placed_together() -> None:
+    own = metadata(
+        HOME, uid="p", labels={keys.JOB: "train"}, annotations={keys.DISRUPTION_MODE: "gang"}
+    )
+    pod = replace(a_pending_pod(), metadata=own)
+    assert automatic_reclaim.home_preemptor_of(pod, Facts()).gang == GangKey(HOME, "job/train")
 
 
 def test_only_nodes_that_a_due_pod_may_run_on_are_read() -> None:
