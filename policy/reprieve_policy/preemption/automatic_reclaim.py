@@ -260,7 +260,14 @@ def _importance(waiting: WaitingPod) -> tuple[int, datetime, str]:
 
 
 def _without_identity(preemptor: Preemptor) -> Preemptor:
-    return replace(preemptor, name="", labels={}, demand=replace(preemptor.demand, uid=""))
+    # Where the one that has waited longest gets no room, no other one gets any.
+    return replace(
+        preemptor,
+        name="",
+        labels={},
+        unschedulable_since=None,
+        demand=replace(preemptor.demand, uid=""),
+    )
 
 
 def _may_be_evaluated(preemptor: Preemptor, node_info: NodeInfo) -> bool:

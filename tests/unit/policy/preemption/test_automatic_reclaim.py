@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -427,3 +428,23 @@ def test_pods_that_all_differ_are_not_compared_with_each_other(
     monkeypatch.setattr(Preemptor, "__eq__", count)
     assert decide(*pods, snapshot=a_snapshot(FULL).build()) == []
     assert compared <= len(pods)
+
+
+def test_one_decision_is_enough_for_pods_that_differ_only_in_how_long_they_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    decide_for = automatic_reclaim.selection.decide
+
+    def count(preemptor: Preemptor, *rest: Any) -> Any:
+        asked.append(preemptor.name)
+        return decide_for(preemptor, *rest)
+
+    monkeypatch.setattr(automatic_reclaim.selection, "decide", count)
+    waits = {"old": -900, "middle": -700, "new": -600}
+    pods = [
+        waiting(name, since=since, cpu=9, unschedulable_since=after(since))
+        for name, since in waits.items()
+    ]
+    assert decide(*pods, snapshot=a_snapshot(FULL).build()) == []
+    assert asked == ["old"]
