@@ -18,7 +18,7 @@ from reprieve_policy.kube.pods import (
     PodSpec,
     PodStatus,
 )
-from reprieve_policy.preemption import automatic_reclaim
+from reprieve_policy.preemption import automatic_reclaim, selection
 from reprieve_policy.preemption.automatic_reclaim import WaitingPod
 from reprieve_policy.preemption.selection.snapshot import (
     GangKey,
@@ -434,13 +434,13 @@ def test_one_decision_is_enough_for_pods_that_differ_only_in_how_long_they_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
-    decide_for = automatic_reclaim.selection.decide
+    decide_for = selection.decide
 
     def count(preemptor: Preemptor, *rest: Any) -> Any:
         asked.append(preemptor.name)
         return decide_for(preemptor, *rest)
 
-    monkeypatch.setattr(automatic_reclaim.selection, "decide", count)
+    monkeypatch.setattr(selection, "decide", count)
     waits = {"old": -900, "middle": -700, "new": -600}
     pods = [
         waiting(name, since=since, cpu=9, unschedulable_since=after(since))
