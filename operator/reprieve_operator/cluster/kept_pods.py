@@ -98,7 +98,8 @@ def prune(pod: P) -> P:
             priorityClassName=spec.priorityClassName,
             preemptionPolicy=spec.preemptionPolicy,
             schedulingGroup=spec.schedulingGroup,
-            schedulingGates=(spec.schedulingGates or ())[: MAX_ENTRIES + 1],
+            # Enough of others beside our own for the pod to count as full.
+            schedulingGates=(spec.schedulingGates or ())[: MAX_ENTRIES + 2],
             schedulerName=spec.schedulerName,
             activeDeadlineSeconds=spec.activeDeadlineSeconds,
             nodeName=spec.nodeName,

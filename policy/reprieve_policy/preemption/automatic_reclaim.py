@@ -19,7 +19,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube.conditions import find_false
-from reprieve_policy.kube.limits.quota import QuotaKey
+from reprieve_policy.kube.limits.quota import QuotaKey, Quotas
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.values import timestamp
@@ -113,9 +113,16 @@ def pause_seconds(tries: int, interval_seconds: float) -> float:
 
 
 def home_preemptor_of(pod: Pod, facts: Facts, native: PodGroupInfo | None = None) -> Preemptor:
-    """Return a pending pod of the home Namespace, without the rest of its gang."""
+    """Return a pending pod of the home Namespace, without the rest of its gang.
+
+    The pods of a Job that declares no gang are placed one by one, also with a quota. Without this,
+    such a Job would take back no node before there is room for all of it.
+    """
+    without_quotas = snapshot_builder.preemptor_of(
+        pod, replace(facts, quotas=Quotas()), native=native
+    )
     preemptor = snapshot_builder.preemptor_of(pod, facts, native=native)
-    return replace(preemptor, takes_back_nodes=True)
+    return replace(preemptor, takes_back_nodes=True, gang=without_quotas.gang)
 
 
 def borrower_of(pod: ScheduledPod, metadata: ObjectMeta, home: str) -> ScheduledPod:
@@ -253,7 +260,14 @@ def _importance(waiting: WaitingPod) -> tuple[int, datetime, str]:
 
 
 def _without_identity(preemptor: Preemptor) -> Preemptor:
-    return replace(preemptor, name="", labels={}, demand=replace(preemptor.demand, uid=""))
+    # Where the one that has waited longest gets no room, no other one gets any.
+    return replace(
+        preemptor,
+        name="",
+        labels={},
+        unschedulable_since=None,
+        demand=replace(preemptor.demand, uid=""),
+    )
 
 
 def _may_be_evaluated(preemptor: Preemptor, node_info: NodeInfo) -> bool:
