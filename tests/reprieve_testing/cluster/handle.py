@@ -159,8 +159,7 @@ def cleared(name: str) -> Iterator[str]:
         try:
             yield name
         finally:
-            if cluster := state.find(name):
-                usage.collect(cluster)
+            usage.collect(name)
             lifecycle.down(name, keep_logs=False, progress=Progress())
 
 
