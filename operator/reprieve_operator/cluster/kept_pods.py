@@ -52,11 +52,7 @@ _MAX_OWNERS = 8
 _MAX_CONTAINERS = 200
 """The resources of further ones do not count in the cost of the pod."""
 _MAX_RESOURCES = 64
-_POLICY_KEYS = frozenset(
-    text
-    for name, text in vars(keys).items()
-    if name.isupper() and isinstance(text, str) and "/" in text
-)
+_POLICY_KEYS = keys.every_key()
 
 
 def prune_victim(pod: VictimPod) -> VictimPod:

@@ -19,7 +19,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube.conditions import find_false
-from reprieve_policy.kube.limits.quota import QuotaKey, Quotas
+from reprieve_policy.kube.limits.quota import QuotaKey
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.values import timestamp
@@ -118,11 +118,9 @@ def home_preemptor_of(pod: Pod, facts: Facts, native: PodGroupInfo | None = None
     The pods of a Job that declares no gang are placed one by one, also with a quota. Without this,
     such a Job would take back no node before there is room for all of it.
     """
-    without_quotas = snapshot_builder.preemptor_of(
-        pod, replace(facts, quotas=Quotas()), native=native
-    )
     preemptor = snapshot_builder.preemptor_of(pod, facts, native=native)
-    return replace(preemptor, takes_back_nodes=True, gang=without_quotas.gang)
+    gang = snapshot_builder.gang_without_quota(pod)
+    return replace(preemptor, takes_back_nodes=True, gang=gang)
 
 
 def borrower_of(pod: ScheduledPod, metadata: ObjectMeta, home: str) -> ScheduledPod:
