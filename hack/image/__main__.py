@@ -99,7 +99,7 @@ def build(output: Path, name: str, architectures: Sequence[str], progress: Progr
             one_architecture.make(each, wheel, Path(scratch, each.architecture), epoch, progress)
             for each in releases
         ]
-        images = [archive.Image(each.release.architecture, each.layers) for each in made]
+        images = [archive.PlatformImage(each.release.architecture, each.layers) for each in made]
         digests = archive.write_archive(target, images, described, epoch)
         progress.say(
             f"{target}: {target.stat().st_size / 1e6:.0f} MB, {releases[0].name} "

@@ -34,7 +34,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Image:
+class PlatformImage:
     """The image of one architecture: its layers, the lowest first."""
 
     architecture: str
@@ -78,7 +78,7 @@ def write_layer(root: Path, target: Path, made_by: str, time: int) -> Layer:
 
 
 def write_archive(
-    target: Path, images: Sequence[Image], description: Description, time: int
+    target: Path, images: Sequence[PlatformImage], description: Description, time: int
 ) -> Digests:
     """Write an OCI image layout as one tar file.
 
@@ -121,7 +121,9 @@ class _Blobs:
         return {"mediaType": f"{OCI}.{kind}", "digest": digest, "size": len(data)}
 
 
-def _store_manifest(blobs: _Blobs, image: Image, description: Description) -> dict[str, Any]:
+def _store_manifest(
+    blobs: _Blobs, image: PlatformImage, description: Description
+) -> dict[str, Any]:
     """Store the configuration and the manifest of an image; return the manifest's descriptor."""
     platform = {"architecture": image.architecture, "os": "linux"}
     created, layers = description.created, image.layers

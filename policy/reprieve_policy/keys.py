@@ -130,3 +130,12 @@ LEADER_WORKER_SET = "leaderworkerset.sigs.k8s.io/name"
 LEADER_WORKER_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
 LEADER_WORKER_SIZE = "leaderworkerset.sigs.k8s.io/size"
 JOB = "batch.kubernetes.io/job-name"
+
+
+def every_key() -> frozenset[str]:
+    """Return all labels, annotations and finalizers that are defined here."""
+    return frozenset(
+        text
+        for name, text in globals().items()
+        if name.isupper() and isinstance(text, str) and "/" in text
+    )

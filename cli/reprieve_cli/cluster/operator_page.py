@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 from reprieve_cli.output.finding import counted, printable
 from reprieve_policy.kube.values import timestamp
 
+from .victim_table import minutes_and_seconds
+
 Document = Mapping[str, Any]
 _DATA_PATH = "/ui/data"
 _TIMEOUT_SECONDS = 10.0
@@ -157,10 +159,7 @@ def _place(row: Document) -> str:
 
 
 def _left(until: str | None, now: datetime) -> str:
-    if until is None:
-        return ""
-    seconds = max(0, round((_time(until) - now).total_seconds()))
-    return f"{seconds // 60}m{seconds % 60:02d}s left"
+    return "" if until is None else f"{minutes_and_seconds(_time(until) - now)} left"
 
 
 def _clock(text: str) -> str:

@@ -60,7 +60,7 @@ def build_timeline(
     yield build_line(victim, now)
     before: datetime | None = None
     for step in steps:
-        after = "" if before is None else f" (after {_duration(step.at - before)})"
+        after = "" if before is None else f" (after {minutes_and_seconds(step.at - before)})"
         yield f"  {step.at:%H:%M:%S}{after}  {_plain(step.reason)}: {_plain(step.note)}"
         before = step.at
     span = _time_span(victim)
@@ -108,10 +108,11 @@ def _time_span(victim: VictimStatus) -> tuple[datetime, datetime] | None:
 
 def _time_left(victim: VictimStatus, now: datetime) -> str:
     span = _time_span(victim)
-    return "" if span is None else f"{_duration(span[1] - now)} left"
+    return "" if span is None else f"{minutes_and_seconds(span[1] - now)} left"
 
 
-def _duration(time: timedelta) -> str:
+def minutes_and_seconds(time: timedelta) -> str:
+    """Return a time as text, such as `2m05s`; none is shown as negative."""
     seconds = max(0, round(time.total_seconds()))
     return f"{seconds // 60}m{seconds % 60:02d}s"
 

@@ -340,5 +340,7 @@ def _show_page(page: _PageRequest, console: Console, *, once: bool) -> None:
                 time.sleep(_PAGE_SECONDS)
     except PageError as error:
         fail(str(error))
+    except (KeyError, TypeError):
+        fail(f"{page.url}: the page lacks what is shown: is the operator of another version?")
     except KeyboardInterrupt:
         raise SystemExit(_INTERRUPTED) from None

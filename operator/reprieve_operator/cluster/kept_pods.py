@@ -52,11 +52,7 @@ _MAX_OWNERS = 8
 _MAX_CONTAINERS = 200
 """The resources of further ones do not count in the cost of the pod."""
 _MAX_RESOURCES = 64
-_POLICY_KEYS = frozenset(
-    text
-    for name, text in vars(keys).items()
-    if name.isupper() and isinstance(text, str) and "/" in text
-)
+_POLICY_KEYS = keys.every_key()
 
 
 def prune_victim(pod: VictimPod) -> VictimPod:
@@ -98,7 +94,8 @@ def prune(pod: P) -> P:
             priorityClassName=spec.priorityClassName,
             preemptionPolicy=spec.preemptionPolicy,
             schedulingGroup=spec.schedulingGroup,
-            schedulingGates=(spec.schedulingGates or ())[: MAX_ENTRIES + 1],
+            # Enough of others beside our own for the pod to count as full.
+            schedulingGates=(spec.schedulingGates or ())[: MAX_ENTRIES + 2],
             schedulerName=spec.schedulerName,
             activeDeadlineSeconds=spec.activeDeadlineSeconds,
             nodeName=spec.nodeName,

@@ -116,12 +116,14 @@ def _inherit_from_workload(group: Resource, facts: Facts) -> Iterator[MetadataCh
 
 
 def _label_mark(pod: Resource, old: Resource | None) -> Iterator[MetadataChange]:
-    """Yield our label for a new mark in another dialect.
+    """Yield our label for a new mark in another dialect, if it can be read.
 
-    Only for a new one: without this, a label that a user removed to cancel would come back.
+    Only for a new one: without this, a label that a user removed to cancel would come back. And a
+    mark with the label stays as it is: its author could not correct one that cannot be read.
     """
     labels, annotations = labels_of(pod.metadata), annotations_of(pod.metadata)
-    if keys.SOFT_EVICTION in labels or not mark.is_marked(labels, annotations):
+    is_readable = isinstance(mark.read(labels, annotations), mark.Mark)
+    if keys.SOFT_EVICTION in labels or not is_readable:
         return
     if old is None or _marks(pod) != _marks(old):
         yield MetadataChange("labels", keys.SOFT_EVICTION, mark.MARKED)

@@ -113,9 +113,14 @@ def pause_seconds(tries: int, interval_seconds: float) -> float:
 
 
 def home_preemptor_of(pod: Pod, facts: Facts, native: PodGroupInfo | None = None) -> Preemptor:
-    """Return a pending pod of the home Namespace, without the rest of its gang."""
+    """Return a pending pod of the home Namespace, without the rest of its gang.
+
+    The pods of a Job that declares no gang are placed one by one, also with a quota. Without this,
+    such a Job would take back no node before there is room for all of it.
+    """
     preemptor = snapshot_builder.preemptor_of(pod, facts, native=native)
-    return replace(preemptor, takes_back_nodes=True)
+    gang = snapshot_builder.gang_without_quota(pod)
+    return replace(preemptor, takes_back_nodes=True, gang=gang)
 
 
 def borrower_of(pod: ScheduledPod, metadata: ObjectMeta, home: str) -> ScheduledPod:
@@ -253,7 +258,14 @@ def _importance(waiting: WaitingPod) -> tuple[int, datetime, str]:
 
 
 def _without_identity(preemptor: Preemptor) -> Preemptor:
-    return replace(preemptor, name="", labels={}, demand=replace(preemptor.demand, uid=""))
+    # Where the one that has waited longest gets no room, no other one gets any.
+    return replace(
+        preemptor,
+        name="",
+        labels={},
+        unschedulable_since=None,
+        demand=replace(preemptor.demand, uid=""),
+    )
 
 
 def _may_be_evaluated(preemptor: Preemptor, node_info: NodeInfo) -> bool:

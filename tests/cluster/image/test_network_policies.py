@@ -84,8 +84,8 @@ def test_the_victim_of_the_install_page_saves_and_its_replacement_resumes(
     for line in map(str.strip, found[1].splitlines()):
         program, *words = shlex.split(line)
         assert program == "kubectl"
-        done = replace(ours.kubectl, folder=manifests.ROOT).run(*words, seconds=SECONDS)
-        assert done.status == 0, done.output
+        done = replace(ours.kubectl, folder=manifests.ROOT).run(*words, seconds=2 * SECONDS)
+        assert done.status == 0, f"{line}\n{done.output}"
         printed[words[0]] = done.stdout
     assert printed["logs"].startswith("resuming from step ")
 

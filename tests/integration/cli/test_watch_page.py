@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from datetime import UTC
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -93,6 +94,17 @@ async def test_what_cannot_be_read_is_said_in_one_line(page: UiPage) -> None:
     closed = await shown(page, "-A")
     assert closed.exit_code == 2
     assert "does `kubectl port-forward` run" in closed.output
+
+
+@pytest.mark.parametrize("document", [{"now": "2026-11-27T04:00:00Z"}, []])
+def test_a_page_of_another_version_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, document: Any
+) -> None:
+    monkeypatch.setattr(operator_page, "read", lambda *_: document)
+    words = ["-A", "--once", "--ui", "https://localhost:8081", "--ui-token", GOOD]
+    done = CliRunner().invoke(watch.command, words)
+    assert done.exit_code == 2
+    assert "is the operator of another version?" in done.output
 
 
 @pytest.mark.parametrize(

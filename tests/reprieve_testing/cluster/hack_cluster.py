@@ -20,6 +20,7 @@ from realcluster.binaries import build
 from realcluster.client.kubectl import Done, Kubectl
 from realcluster.processes import Identity, identify
 from realcluster.programs import WEBHOOKS, Place, Programs
+from reprieve_testing.rights import usage
 
 from .handle import ClusterHandle, wait_for
 
@@ -105,6 +106,7 @@ def own_cluster(name: str, *options: object) -> Iterator[OwnCluster]:
                 cluster, Kubectl(build.bin_directory() / "kubectl", cluster.kubeconfig)
             )
         finally:
+            usage.collect(name)
             succeed(hack_cluster("down", "--name", name))
 
 

@@ -159,6 +159,7 @@ def cleared(name: str) -> Iterator[str]:
         try:
             yield name
         finally:
+            usage.collect(name)
             lifecycle.down(name, keep_logs=False, progress=Progress())
 
 
@@ -166,11 +167,7 @@ def cleared(name: str) -> Iterator[str]:
 def new_cluster(name: str, **settings: Json) -> Iterator[state.Cluster]:
     """Make a cluster for the block; raise `ClusterError` with the reason where that fails."""
     with cleared(name):
-        cluster = lifecycle.up(name, settings, None, Progress())
-        try:
-            yield cluster
-        finally:
-            usage.collect(cluster)
+        yield lifecycle.up(name, settings, None, Progress())
 
 
 def own_name(name: str) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from realcluster import state
 from realcluster.control_plane.components import RIGHTS_FOLDER
 from realcluster.programs import NAMESPACE, OPERATOR, WEBHOOKS
-from realcluster.state import Cluster
 
 PROGRAMS = (OPERATOR, WEBHOOKS)
 _ACCOUNT = f"system:serviceaccount:{NAMESPACE}:"
@@ -50,10 +50,10 @@ class Usage:
         return cls(used, {Right(*right): example for *right, example in found["refused"]})
 
 
-def collect(cluster: Cluster) -> None:
+def collect(name: str) -> None:
     """Write what the programs of a cluster used, where a run asks for it."""
-    folder = os.environ.get(RIGHTS_FOLDER)
-    if folder and cluster.audit_log.exists():
+    folder, cluster = os.environ.get(RIGHTS_FOLDER), state.find(name)
+    if folder and cluster is not None and cluster.audit_log.exists():
         text = read(audit_files(cluster.audit_log)).render()
         Path(folder).mkdir(parents=True, exist_ok=True)
         (Path(folder) / f"{cluster.name}-{os.getpid()}-{os.urandom(4).hex()}.json").write_text(text)

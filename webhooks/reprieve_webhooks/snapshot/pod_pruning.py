@@ -42,11 +42,7 @@ _MAX_VALUE_LENGTH_OF_LARGE = 256
 _MAX_RESOURCES, _MAX_RESOURCE_NAME_LENGTH = 64, 64
 """Of a large pod: resources, and the characters of their names."""
 _MAX_PORTS = 32
-_POLICY_KEYS = frozenset(
-    text
-    for name, text in vars(keys).items()
-    if name.isupper() and isinstance(text, str) and "/" in text
-)
+_POLICY_KEYS = keys.every_key()
 """The labels and annotations that a policy reads."""
 _MARK_KEYS = frozenset({keys.EVICTION, keys.KOORDINATOR_SOFT_EVICTION})
 """They show that a pod is leaving already, which must be known of every pod."""

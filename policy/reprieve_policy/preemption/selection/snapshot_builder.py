@@ -354,6 +354,11 @@ def _quota(pod: Pod, facts: Facts) -> quota.QuotaKey | None:
     return None if own_quota is None else own_quota.key
 
 
+def gang_without_quota(pod: Pod) -> GangKey | None:
+    """Return the gang of a pod as if no quota admitted its Job as a whole."""
+    return _gang_key(pod, _gang_of(pod, None))
+
+
 def _gang_of(pod: Pod, own_quota: quota.QuotaKey | None) -> membership.Gang | None:
     """Return the gang that counts in decisions.
 

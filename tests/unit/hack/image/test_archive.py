@@ -59,7 +59,7 @@ def an_archive(folder: Path, *architectures: str) -> tuple[dict[str, Any], archi
         lower = archive.write_layer(root, folder / f"{architecture}.tar.gz", "test", TIME)
         (root / "own").write_text(architecture)
         upper = archive.write_layer(root, folder / f"{architecture}-own.tar.gz", "test", TIME)
-        images.append(archive.Image(architecture, [lower, upper]))
+        images.append(archive.PlatformImage(architecture, [lower, upper]))
     described = archive.Description("example.com/a:1", "2026-01-01T00:00:00Z", {})
     digests = archive.write_archive(folder / "image.tar", images, described, TIME)
     with tarfile.open(folder / "image.tar") as tar:

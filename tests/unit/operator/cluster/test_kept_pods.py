@@ -8,8 +8,10 @@ import pytest
 
 from reprieve_operator.cluster import kept_pods, pod_state
 from reprieve_operator.cluster.pods import MAX_ENTRIES, VictimPod
+from reprieve_operator.gangs.gate_pods import GatePod, to_labelled_pod
 from reprieve_policy import keys
 from reprieve_policy.checkpointing.contract import MAX_ANSWER
+from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import controller_of
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.lifecycle.eviction import Source
@@ -98,6 +100,17 @@ def test_little_of_a_large_pod_counts_for_the_room_on_nodes(spec: Any) -> None:
     assert len(msgspec.json.encode(kept)) < 40_000
     assert (kept.spec.nodeName, kept.spec.priority) == ("one", 7)
     assert kept.spec.overhead == {"cpu": "1"}
+
+
+def test_a_pod_whose_gates_are_not_all_kept_counts_as_full() -> None:
+    """Without this, a release would remove the gates of others that are not kept."""
+    names = [keys.GANG_GATE, *(f"example.com/{number:060}" for number in MANY)]
+    document = {
+        "metadata": {"name": "p"},
+        "spec": {"schedulingGates": [{"name": n} for n in names]},
+    }
+    pod = to_labelled_pod(msgspec.convert(document, GatePod), Facts(), NOW)
+    assert MAX_ENTRIES < len(pod.other_gates) < len(MANY)
 
 
 def test_a_usual_pod_counts_as_it_is_for_the_room_on_nodes() -> None:

@@ -102,6 +102,9 @@ CASES = {
     "a new mark of Koordinator's gets our label, whenever it comes": Case(
         resource=A_POD.marked_by("descheduler").build(), old=A_POD.build(), labels=MARKED
     ),
+    "a mark that cannot be read gets none: its author could not correct it": Case(
+        resource=A_POD.annotated(KOORDINATOR, "{").build(), old=A_POD.build()
+    ),
     "a mark at creation": Case(resource=A_POD.marked_by("descheduler").build(), labels=MARKED),
     "a mark where enforcement is off: it needs a right, not a rule": Case(
         resource=A_POD.marked_by("descheduler").build(), facts=Facts(namespace=OFF), labels=MARKED

@@ -1,8 +1,9 @@
 """Lent nodes are given back without a command: for which pods, from whom, and how much."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -10,14 +11,14 @@ from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.conditions import Condition
-from reprieve_policy.kube.limits.quota import Quota
+from reprieve_policy.kube.limits.quota import Quota, Quotas
 from reprieve_policy.kube.objects import NameOnly, ObjectMeta, OwnerReference
 from reprieve_policy.kube.pods import (
     Pod,
     PodSpec,
     PodStatus,
 )
-from reprieve_policy.preemption import automatic_reclaim
+from reprieve_policy.preemption import automatic_reclaim, selection
 from reprieve_policy.preemption.automatic_reclaim import WaitingPod
 from reprieve_policy.preemption.selection.snapshot import (
     GangKey,
@@ -29,7 +30,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     Taint,
     TaintToleration,
 )
-from reprieve_testing.objects.builders import NOW, after
+from reprieve_testing.objects.builders import NOW, a_quota, after
 from reprieve_testing.objects.snapshots import (
     ALL_PODS,
     a_node_info,
@@ -379,9 +380,21 @@ def test_a_pod_of_the_home_namespace_takes_back_nodes_in_its_class() -> None:
     assert found.gang == GangKey(HOME, "train")
 
 
-def test_the_pods_of_a_batch_job_are_placed_one_by_one() -> None:
+@pytest.mark.parametrize("quotas", [(), (a_quota("q", HOME, HOME),)], ids=["no quota", "a quota"])
+def test_the_pods_of_a_batch_job_are_placed_one_by_one(quotas: Sequence[Quota]) -> None:
+    """Without this, a Job that does not fit as a whole would take back no node."""
     pod = replace(a_pending_pod(), metadata=metadata(HOME, uid="p", labels={keys.JOB: "sweep"}))
-    assert automatic_reclaim.home_preemptor_of(pod, Facts()).gang is None
+    found = automatic_reclaim.home_preemptor_of(pod, Facts(quotas=Quotas(quotas)))
+    assert found.gang is None
+    assert (found.quota is None) is (not quotas)
+
+
+def test_the_pods_of_a_batch_job_that_declares_a_gang_are_placed_together() -> None:
+    own = metadata(
+        HOME, uid="p", labels={keys.JOB: "train"}, annotations={keys.DISRUPTION_MODE: "gang"}
+    )
+    pod = replace(a_pending_pod(), metadata=own)
+    assert automatic_reclaim.home_preemptor_of(pod, Facts()).gang == GangKey(HOME, "job/train")
 
 
 def test_only_nodes_that_a_due_pod_may_run_on_are_read() -> None:
@@ -415,3 +428,23 @@ def test_pods_that_all_differ_are_not_compared_with_each_other(
     monkeypatch.setattr(Preemptor, "__eq__", count)
     assert decide(*pods, snapshot=a_snapshot(FULL).build()) == []
     assert compared <= len(pods)
+
+
+def test_one_decision_is_enough_for_pods_that_differ_only_in_how_long_they_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    decide_for = selection.decide
+
+    def count(preemptor: Preemptor, *rest: Any) -> Any:
+        asked.append(preemptor.name)
+        return decide_for(preemptor, *rest)
+
+    monkeypatch.setattr(selection, "decide", count)
+    waits = {"old": -900, "middle": -700, "new": -600}
+    pods = [
+        waiting(name, since=since, cpu=9, unschedulable_since=after(since))
+        for name, since in waits.items()
+    ]
+    assert decide(*pods, snapshot=a_snapshot(FULL).build()) == []
+    assert asked == ["old"]

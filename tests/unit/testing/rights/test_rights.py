@@ -99,6 +99,13 @@ def test_each_difference_is_a_line_of_the_table() -> None:
     assert Difference((), {}, ()).render() == ""
 
 
+def test_a_granted_right_that_was_refused_is_no_difference() -> None:
+    """A test takes some away, and an API server that was just started has not read them."""
+    pods, own_secret = Right(OPERATOR, "patch", "pods/status"), Right(WEBHOOKS, "get", "secrets")
+    found = compare(Usage(set(granted_rights()), {pods: "/x", own_secret: "/y"}))
+    assert found.refused == {own_secret: "/y"}
+
+
 def test_rights_that_no_log_shows_are_granted_and_every_account_may_review_itself() -> None:
     assert set(comparison.UNSEEN) <= set(granted_rights())
     assert not compare(Usage(set(granted_rights()) | comparison.FOR_EVERY_ACCOUNT, {}))
