@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from heapq import nsmallest
 
-from . import patience, room_claim, select_victims
+from . import nodes_not_offered, patience, room_claim, select_victims
 from .eligibility import Eligibility
 from .gangs.planner import GangPlanner, PreemptionPlan, single_pod_plan
 from .node_dry_run import NodeDryRun, VictimRanking, ranking_for
@@ -113,19 +113,23 @@ def decide(
     results = {node: _dry_run_node(node, dry_run, eligibility, proposed or {}) for node in nodes}
     proposed_again = _proposed_again(results, reported_room, eligibility, proposed or {})
     results |= proposed_again
-    nominated = None if proposed is None else _nominated_with_room(dry_run, preemptor, results)
+    nominated = (
+        None
+        if proposed is None
+        else nodes_not_offered.nominated_with_room(dry_run, preemptor, results)
+    )
     if nominated is not None and nominated not in reported_room:
         # Its victims may have ended since the scheduler looked.
         results[nominated] = DryRunStatus.HAS_ROOM
     others = (
-        _results_on_others(other_nodes, dry_run, eligibility)
+        nodes_not_offered.with_victims_or_room_to_come(other_nodes, dry_run, eligibility)
         if other_nodes and not (proposed_again or nominated or _needs_its_scheduler(preemptor))
         else {}
     )
     results |= others
     statuses = {
         node: one for node, one in results.items() if isinstance(one, DryRunStatus)
-    } | _nodes_being_released(dry_run, eligibility, results)
+    } | nodes_not_offered.being_released_for_gang(dry_run, eligibility, results)
     # Document 001: preemption is the last resort. But if the scheduler cannot use the room on one
     # node, it may not be able to use that on others.
     is_proposed_again = any(isinstance(one, Selection) for one in proposed_again.values())
@@ -205,14 +209,14 @@ def _dry_run_node(
 ) -> Selection | DryRunStatus:
     node_info = eligibility.snapshot.nodes.get(node)
     if node_info is None or not proposed.get(node):
-        return _candidate_on(node, dry_run)
+        return dry_run.candidate_on(node)
     if select_victims.depends_on_other_pods(node_info, eligibility):
         return (
             _check_proposal(node_info, dry_run, eligibility, proposed[node])
             if dry_run.satisfies_constraints(node)
             else DryRunStatus.UNSUITABLE
         )
-    result = _candidate_on(node, dry_run)
+    result = dry_run.candidate_on(node)
     # A scheduler with an outdated cache does not insist, and one that insists elsewhere waits here.
     is_outdated = result is DryRunStatus.HAS_ROOM and select_victims.is_proposal_outdated(
         node_info, proposed[node], eligibility
@@ -223,67 +227,6 @@ def _dry_run_node(
 def _needs_its_scheduler(preemptor: Preemptor) -> bool:
     """True if only its scheduler can tell on which nodes with room the preemptor fits."""
     return preemptor.depends_on_other_pods or preemptor.volumes_limit_nodes
-
-
-def _nominated_with_room(
-    dry_run: NodeDryRun, preemptor: Preemptor, offered: Collection[str]
-) -> str | None:
-    """Return the node that the preemptor is nominated to, if that has room and is not offered.
-
-    If that was reported to its scheduler, and it still waits, the scheduler knows of a limit that
-    is not evaluated here. Without this, such a preemptor would take victims on one node after the
-    other, and run on none.
-    """
-    nominated = preemptor.nominated_node
-    if nominated is None or nominated in offered:
-        return None
-    return nominated if dry_run.result_for(nominated) is DryRunStatus.HAS_ROOM else None
-
-
-def _results_on_others(
-    nodes: Iterable[str], dry_run: NodeDryRun, eligibility: Eligibility
-) -> dict[str, Selection | DryRunStatus]:
-    """Return the nodes that a scheduler has not offered, with victims or with room to come.
-
-    Not those with room: the scheduler, which looks for room on all nodes, has just placed a pod
-    there.
-    """
-    node_infos = eligibility.snapshot.nodes
-    # A pod on another node of a rack or zone may keep the preemptor away from all of it.
-    repelling = select_victims.repelling_domains(eligibility)
-    found = {
-        node: _candidate_on(node, dry_run)
-        for node in nodes
-        if not select_victims.depends_on_other_pods(node_infos[node], eligibility)
-        and not any(node_infos[node].labels.get(key) in values for key, values in repelling.items())
-    }
-    return {
-        node: result
-        for node, result in found.items()
-        if isinstance(result, Selection)
-        or (
-            result is DryRunStatus.ROOM_BEING_RELEASED
-            and _may_be_offered(node_infos[node], eligibility)
-        )
-    }
-
-
-def _may_be_offered(node_info: NodeInfo, eligibility: Eligibility) -> bool:
-    """True where a pod leaves that a scheduler may preempt by priority.
-
-    Without this, a preemptor would wait for pods of higher priorities too, and any pod could take
-    their room first: no scheduler offers such a node, so the preemptor is not nominated to it.
-    """
-    return any(
-        pod.is_leaving and eligibility.reason(pod) is RefusalReason.ALREADY_LEAVING
-        for pod in node_info.pods
-    )
-
-
-def _candidate_on(node: str, dry_run: NodeDryRun) -> Selection | DryRunStatus:
-    result = dry_run.result_for(node)
-    dry_run.add_candidate(result)
-    return result
 
 
 def _check_proposal(
@@ -343,29 +286,6 @@ def _claim(
     if eligibility.preemptor.nominated_node in released:
         return None
     return room_claim.find((node for node in released if node in may_be_named), eligibility)
-
-
-def _nodes_being_released(
-    dry_run: NodeDryRun, eligibility: Eligibility, seen: Collection[str]
-) -> dict[str, DryRunStatus]:
-    """Return other nodes where waiting is enough for a gang member.
-
-    A scheduler names only some of many nodes. Without this, a gang's second pod would take other
-    victims if the scheduler does not name the node whose pods leave for the first.
-    """
-    if eligibility.preemptor.gang is None or eligibility.preemptor.depends_on_other_pods:
-        return {}
-    node_infos = eligibility.snapshot.nodes.values()
-    releasing = (
-        node_info.name
-        for node_info in node_infos
-        if node_info.name not in seen and any(one.is_leaving for one in node_info.pods)
-    )
-    return {
-        node: result
-        for node in releasing
-        if (result := dry_run.result_for(node)) is DryRunStatus.ROOM_BEING_RELEASED
-    }
 
 
 def _plans(

@@ -59,11 +59,12 @@ class NodeDryRun:
             self._results[node] = self._dry_run(node)
         return self._results[node]
 
-    def add_candidate(self, result: Selection | DryRunStatus) -> None:
-        """Note the result as one that a worse node cannot replace.
+    def candidate_on(self, node: str) -> Selection | DryRunStatus:
+        """Return the result for the node, and note it as one that a worse node cannot replace.
 
-        Not one with more victims than a decision allows: it is rejected.
+        One with more victims than a decision allows is not noted: it is rejected.
         """
+        result = self.result_for(node)
         best, most = self._best, self._eligibility.snapshot.settings.max_victims
         if (
             best is not None
@@ -73,6 +74,7 @@ class NodeDryRun:
             and (best.loss is None or result.loss < best.loss)
         ):
             best.loss = result.loss
+        return result
 
     def satisfies_constraints(self, node: str) -> bool:
         """True if such a pod may run on the node at all."""
