@@ -65,7 +65,7 @@ EXTENDER = Contender(
     "Reprieve (guard + extender)",
     has_reprieve=True,
     has_extender=True,
-    simulated="by-device",
+    simulated="patient",
 )
 NO_NOTICE = replace(
     EXTENDER,

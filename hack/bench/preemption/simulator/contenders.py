@@ -83,6 +83,9 @@ class Contender:
     """Victims without notice go when the slowest of their set has saved, not before."""
     takes_back: bool = False
     """Take a notice back when the preemptor was placed elsewhere."""
+    patience_seconds: float = 0.0
+    """A preemptor whose victims would lose more than its own devices lose in this time waits for it
+    while pods terminate; with `weighs_devices`."""
     asks_extender: bool = False
     """An extender of the scheduler is asked for victims."""
     longest_back_off_seconds: float = 10.0
@@ -133,6 +136,11 @@ REDESIGN = replace(
     goes_together=True,
     takes_back=True,
 )
+BY_DEVICE = replace(
+    REDESIGN, key="by-device", title="redesign, loss in device-seconds", weighs_devices=True
+)
+PATIENT = replace(BY_DEVICE, key="patient", title="the same, with patience", patience_seconds=2.0)
+"""What Reprieve does by default."""
 BOUND = replace(
     REDESIGN,
     key="bound",
@@ -165,9 +173,8 @@ CONTENDERS = (
         title="redesign, priority before loss",
         order=Order.PRIORITY_THEN_LOSS,
     ),
-    replace(
-        REDESIGN, key="by-device", title="redesign, loss in device-seconds", weighs_devices=True
-    ),
+    BY_DEVICE,
+    PATIENT,
     BOUND,
 )
 """`bound` is what the same choice reaches where no room is lost because it is scattered.

@@ -60,6 +60,10 @@ class VictimHandler:
         self._kubelets = kubelets
         self._wake = wake
 
+    def expected_loss(self, victims: Sequence[Pod]) -> float:
+        """Return what the victims are expected to lose if they leave now."""
+        return sum(self._losses.expected(pod, self._clock.now) for pod in victims)
+
     def preempt(self, preemptor: Pod, victims: Sequence[Pod]) -> None:
         """Begin to remove a preemptor's victims."""
         preemptor.victims = list(victims)

@@ -199,12 +199,23 @@ class Scheduler:
                 withdraw_nomination(pod)
             return _Preemption.IMPOSSIBLE
         node, victims = chosen
+        if self._is_patient(pod, victims):
+            return _Preemption.WAITS
         if not all(victim.is_leaving for victim in victims):
             for other in [other for other in node.nominated if other.priority < pod.priority]:
                 withdraw_nomination(other)
         nominate(pod, node, self._clock.now)
         self._victims.preempt(pod, victims)
         return _Preemption.BEGUN
+
+    def _is_patient(self, pod: Pod, victims: Sequence[Pod]) -> bool:
+        """True if it waits for a pod that terminates, rather than take victims that lose much."""
+        patience, now = self._contender.patience_seconds, self._clock.now
+        return (
+            now - pod.run.created_at < patience
+            and self._victims.expected_loss(victims) > patience * pod.cpus
+            and any(other.is_terminating for node in self._nodes for other in node.pods)
+        )
 
     def _waits_for_its_victims(self, pod: Pod) -> bool:
         if pod.nominated_to is None:

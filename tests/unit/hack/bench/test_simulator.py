@@ -237,6 +237,33 @@ def test_pods_that_back_off_are_tried_as_that_ends_and_within_a_second_by_priori
     assert sorted(pending, key=scheduler._turn) == [high, new, low]
 
 
+@pytest.mark.parametrize(
+    ("contender", "ran_for", "waited_for", "is_terminating", "want"),
+    [
+        (contenders.PATIENT, 60.0, 0.0, True, True),
+        (contenders.PATIENT, 60.0, 2.0, True, False),
+        (contenders.PATIENT, 60.0, 0.0, False, False),
+        (contenders.PATIENT, 1.0, 0.0, True, False),
+        (contenders.BY_DEVICE, 60.0, 0.0, True, False),
+    ],
+)
+def test_a_preemptor_is_patient_while_a_pod_terminates_and_its_victims_would_lose_much(
+    contender: Contender, ran_for: float, waited_for: float, *, is_terminating: bool, want: bool
+) -> None:
+    selects = Simulation(Trace(1, 1, 200.0, []), contender)
+    (node,) = selects.nodes
+    victim, ending, waiting = (
+        a_pod(a_job(name, tier)) for name, tier in (("v", BATCH), ("e", BATCH), ("w", URGENT))
+    )
+    selects.clock.now = 100.0
+    victim.run.start(100.0 - ran_for)
+    waiting.run.created_at = 100.0 - waited_for
+    node.bind(ending, 0.0)
+    ending.is_terminating = is_terminating
+
+    assert selects._scheduler._is_patient(waiting, [victim]) is want
+
+
 def test_a_preemptor_is_nominated_to_room_that_other_victims_are_leaving() -> None:
     selects = Simulation(Trace(1, 1, 10.0, []), REDESIGN)
     (node,) = selects.nodes
