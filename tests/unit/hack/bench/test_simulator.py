@@ -243,7 +243,7 @@ def test_pods_that_back_off_are_tried_as_that_ends_and_within_a_second_by_priori
         (contenders.PATIENT, 60.0, 0.0, True, True),
         (contenders.PATIENT, 60.0, 2.0, True, False),
         (contenders.PATIENT, 60.0, 0.0, False, False),
-        (contenders.PATIENT, 1.0, 0.0, True, False),
+        (contenders.PATIENT, 1.5, 0.0, True, False),
         (contenders.BY_DEVICE, 60.0, 0.0, True, False),
     ],
 )
@@ -252,11 +252,9 @@ def test_a_preemptor_is_patient_while_a_pod_terminates_and_its_victims_would_los
 ) -> None:
     selects = Simulation(Trace(1, 1, 200.0, []), contender)
     (node,) = selects.nodes
-    victim, ending, waiting = (
-        a_pod(a_job(name, tier)) for name, tier in (("v", BATCH), ("e", BATCH), ("w", URGENT))
-    )
     selects.clock.now = 100.0
-    victim.run.start(100.0 - ran_for)
+    victim = a_pod(a_job("victim", BATCH), started_at=100.0 - ran_for)
+    ending, waiting = a_pod(a_job("ending", BATCH)), a_pod(a_job("waiting", URGENT))
     waiting.run.created_at = 100.0 - waited_for
     node.bind(ending, 0.0)
     ending.is_terminating = is_terminating
