@@ -256,12 +256,13 @@ def of_simulation(document: Document) -> Measurement:
     own: dict[str, list[Document]] = {}
     for each in document["figures"]:
         own.setdefault(each["contender"], []).append(each)
-    stock = {each["seed"]: each["wasted_pod_seconds"] for each in own["stock"]}
+    stock = {each["seed"]: each for each in own["stock"]}
     rows = [_simulated(key, found, stock) for key, found in own.items()]
     columns: Columns = {
         "contender": lambda row: row["title"],
         "wasted pod-h": lambda row: f"{row['wasted_pod_seconds'] / 60:,.1f}",
-        "/ stock": lambda row: f"{row['ratio']:.2f}",
+        "/ stock": lambda row: f"{row['pods_ratio']:.2f}",
+        "device-h / stock": lambda row: f"{row['devices_ratio']:.2f}",
         "start p50 s": lambda row: _number(row["start_p50"]),
         "p99": lambda row: _number(row["start_p99"]),
         "urgent p99": lambda row: _number(row["urgent_start_p99"]),
@@ -274,20 +275,23 @@ def of_simulation(document: Document) -> Measurement:
         [
             Plot(
                 "Work lost, if the stock scheduler loses 1",
-                {row["title"]: row["ratio"] for row in rows},
+                {row["title"]: row["pods_ratio"] for row in rows},
             )
         ],
     )
 
 
-def _simulated(key: str, found: Sequence[Document], stock: Mapping[int, float]) -> Document:
+def _simulated(key: str, found: Sequence[Document], stock: Mapping[int, Document]) -> Document:
     """Return the medians of a contender."""
     names = [name for name, value in found[0].items() if isinstance(value, int | float)]
+
+    def of_stock(name: str) -> float:
+        return statistics.median(each[name] / stock[each["seed"]][name] for each in found)
+
     return {
         "title": SIMULATED[key].title,
-        "ratio": statistics.median(
-            each["wasted_pod_seconds"] / stock[each["seed"]] for each in found
-        ),
+        "pods_ratio": of_stock("wasted_pod_seconds"),
+        "devices_ratio": of_stock("wasted_device_seconds"),
         **{name: statistics.median(each[name] for each in found) for name in names},
     }
 
