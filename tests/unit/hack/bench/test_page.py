@@ -240,7 +240,17 @@ READ = {
                 SIMULATED | {"contender": "redesign", "wasted_pod_seconds": 15.0},
             ],
         },
-        ["redesign: least loss, held, notice", "0.2", "0.25", "1.00", "0.10", "never", "1.00", "5", "7"],
+        [
+            "redesign: least loss, held, notice",
+            "0.2",
+            "0.25",
+            "1.00",
+            "0.10",
+            "never",
+            "1.00",
+            "5",
+            "7",
+        ],
         {"stock scheduler": 1.0, "redesign: least loss, held, notice": 0.25},
     ),
     "sizes": (
