@@ -286,7 +286,7 @@ def _simulated(key: str, found: Sequence[Document], stock: Mapping[int, Document
     names = [name for name, value in found[0].items() if isinstance(value, int | float)]
 
     def of_stock(name: str) -> float:
-        return statistics.median(each[name] / stock[each["seed"]][name] for each in found)
+        return float(statistics.median(each[name] / stock[each["seed"]][name] for each in found))
 
     return {
         "title": SIMULATED[key].title,
