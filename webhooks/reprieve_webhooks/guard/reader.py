@@ -50,7 +50,12 @@ _LIMITS = {
 }
 """A user who may evict pods may evict any number: the reads for evictions have limits of their own,
 in total and in each namespace. Without this, one tenant could have the drains of all others
-refused, or preempted pods deleted without notice."""
+refused, or preempted pods deleted without notice.
+
+Beyond the limit for preemptions, a Job, a native group and a node count as if they stated nothing:
+the pod gets notice, and the operator reads its Job and its group once more. Without this, of many
+preemptions at once the rest would be deleted without notice, also pods that are saving: the
+deletion goes ahead if its review fails."""
 _MAX_POD_BYTES = 512 * 1024
 """Of a pod that an eviction names, or another victim. A usual one has ten thousand, and one that is
 full of annotations 300,000. A larger one is not read, and is evicted without notice. Up to a
@@ -152,7 +157,10 @@ class GuardReader:
         owner = owning_job_of(pod.metadata)
         if owner is None:
             return None
-        job = await self._job_getter.find("jobs", owner.name, namespace)
+        try:
+            job = await self._job_getter.find("jobs", owner.name, namespace)
+        except RateLimitedError:
+            return None
         if job is None or job.metadata.uid != owner.uid:
             return None
         return self._walltimes.observe(owner.uid, walltime.read(job))
@@ -164,7 +172,12 @@ class GuardReader:
         name = pod_group_name_of(pod.spec.schedulingGroup)
         if not name:
             return None
-        group = await self._pod_group_getters[request_kind].find("podgroups", name, namespace)
+        try:
+            group = await self._pod_group_getters[request_kind].find("podgroups", name, namespace)
+        except RateLimitedError:
+            if request_kind is RequestKind.EVICTION:
+                raise
+            return None
         return None if group is None else pod_group.read(group)
 
     async def runs_group_on(self, node: str, pod: GuardedPod, namespace: str) -> bool | None:
@@ -196,7 +209,10 @@ class GuardReader:
 
     async def find_node(self, name: str) -> Node | None:
         """Return a node, `None` if it does not exist."""
-        return await self._node_getter.find("nodes", name)
+        try:
+            return await self._node_getter.find("nodes", name)
+        except RateLimitedError:
+            return None
 
     async def is_blocked_by_budget(self, pod: GuardedPod, namespace: str) -> bool:
         """True where a known PodDisruptionBudget does not allow the eviction of the pod now."""
