@@ -26,7 +26,7 @@ from reprieve_policy.kube.pods import Pod, PodSpec, SchedulingContainer
 from reprieve_policy.lifecycle import mark
 
 from . import pod_state
-from .pods import MAX_ENTRIES, VictimContainer, VictimPod
+from .pods import MAX_ENTRIES, ContainerStatus, VictimContainer, VictimPod, VictimPodStatus
 
 M = TypeVar("M", bound=ObjectMeta)
 P = TypeVar("P", bound=Pod)
@@ -58,13 +58,18 @@ _MAX_CONTAINERS = 200
 """The resources of further ones do not count in the cost of the pod."""
 _MAX_RESOURCES = 256
 """Requests and limits of all containers, or init containers, of a pod together: as the above."""
+_MAX_STATUSES = 1000
+"""Of containers, init containers and containers for debugging, which the kubelet writes.
+
+A compromised one, with 100,000 of each, would end the operator for the whole cluster.
+"""
 _POLICY_KEYS = keys.every_key()
 
 
 def prune_victim(pod: VictimPod) -> VictimPod:
     """Return the pod without what no decision reads; a usual one keeps all but some conditions."""
     pod = pod_state.without_other_conditions(pod)
-    metadata, spec = _prune_metadata(pod.metadata), pod.spec
+    metadata, spec, status = _prune_metadata(pod.metadata), pod.spec, _prune_status(pod.status)
     containers = _prune_containers(spec.containers)
     init_containers = _prune_containers(spec.initContainers)
     resources, overhead = _usual(spec.resources), _first(spec.overhead, _MAX_RESOURCES)
@@ -74,6 +79,7 @@ def prune_victim(pod: VictimPod) -> VictimPod:
         and init_containers is spec.initContainers
         and resources is spec.resources
         and overhead is spec.overhead
+        and status is pod.status
     )
     if is_same:
         return pod
@@ -84,7 +90,24 @@ def prune_victim(pod: VictimPod) -> VictimPod:
         resources=resources,
         overhead=overhead,
     )
-    return replace(pod, metadata=metadata, spec=spec)
+    return replace(pod, metadata=metadata, spec=spec, status=status)
+
+
+def _prune_status(status: VictimPodStatus) -> VictimPodStatus:
+    lists: Sequence[Sequence[ContainerStatus]] = (
+        status.containerStatuses or (),
+        status.initContainerStatuses or (),
+        status.ephemeralContainerStatuses or (),
+    )
+    if max(map(len, lists)) <= _MAX_STATUSES:
+        return status
+    containers, init_containers, ephemeral = (entries[:_MAX_STATUSES] for entries in lists)
+    return replace(
+        status,
+        containerStatuses=containers,
+        initContainerStatuses=init_containers,
+        ephemeralContainerStatuses=ephemeral,
+    )
 
 
 def prune(pod: P) -> P:

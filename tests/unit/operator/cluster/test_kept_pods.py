@@ -78,6 +78,17 @@ def test_no_more_of_an_annotation_is_kept_than_is_read() -> None:
     assert len(msgspec.json.encode(kept)) < 40_000
 
 
+def test_of_very_many_containers_that_a_kubelet_reports_the_first_are_kept() -> None:
+    """Without this, a compromised kubelet would end the operator for the whole cluster."""
+    running: Any = [{"state": {"running": {}}}] * 20_000
+    status = {f"{part}Statuses": running for part in ("container", "initContainer")}
+    pod = msgspec.convert({"metadata": {"name": "p"}, "status": status}, VictimPod)
+    kept = kept_pods.prune_victim(pod)
+    lists = kept.status.containerStatuses, kept.status.initContainerStatuses
+    assert [len(entries or ()) for entries in lists] == [1000, 1000]
+    assert not pod_state.have_containers_ended(kept)
+
+
 LARGE_SPECS: dict[str, Any] = {
     "many containers": {"containers": [{"name": f"c{number}"} for number in MANY]},
     "many ports": {"containers": [{"ports": [{"hostPort": number + 1} for number in MANY]}]},
