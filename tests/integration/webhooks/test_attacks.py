@@ -256,3 +256,21 @@ async def test_a_preemption_beside_marked_pods_with_very_many_labels_takes_littl
         assert "asked to save a checkpoint first" in answer["status"]["message"]
         assert stub.calls[PODS] > listed
         check_memory(program)
+
+
+async def test_owners_with_very_many_labels_do_not_keep_the_webhooks_from_starting(
+    tmp_path: Path,
+) -> None:
+    """A user has them by marking pods of their own: each owner then keeps a ledger."""
+    write_certificate(tmp_path)
+    owners = {
+        f"o{n}": {"metadata": {"name": f"o{n}", "namespace": "team-a", "labels": VERY_MANY_LABELS}}
+        for n in range(16)
+    }
+    kinds = ("/apis/batch/v1/jobs", "/apis/apps/v1/statefulsets", "/apis/apps/v1/replicasets")
+    async with stub_api(tmp_path, collections=dict.fromkeys(kinds, owners)) as (stub, _):
+        stub.lists_released.set()
+        stub.serves_pages = True
+        async with running_webhooks(tmp_path, "--cert-dir", str(tmp_path)) as program:
+            await program.wait_for_log("ready")
+            check_memory(program)
