@@ -56,8 +56,8 @@ class PodResync:
             metadata_only=True,
             limit=PAGE_SIZE,
         ):
-            self._claims.add_pods(pod.metadata for pod in pods)
             for pod in pods:
+                self._claims.add_pods([pod.metadata])
                 await self._resync_pod(pod.metadata, unreadable)
                 self._divergence.add_pod(pod.metadata)
         # Only pods that still exist are remembered.

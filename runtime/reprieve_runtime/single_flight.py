@@ -65,6 +65,7 @@ class SingleFlight(Generic[K, V]):
         the call takes, where there are shares.
         """
         now = self._monotonic()
+        self._drop_old(now)
         call = self._calls.get(key)
         if call is None or _has_failed(call.result) or self._is_expired(call, now):
             if self._rate_limiter and not self._rate_limiter.try_accept(namespace, now):
@@ -77,6 +78,17 @@ class SingleFlight(Generic[K, V]):
         # Several callers may wait for one call: the cancellation of one, whose client went away,
         # must not cancel the others.
         return await asyncio.shield(call.result)
+
+    def _drop_old(self, now: float) -> None:
+        """Drop the results that are not reused any more; the calls that began first come first.
+
+        Without this, a thousand results would stay in memory, each as large as its call allows.
+        """
+        while self._calls:
+            key, call = next(iter(self._calls.items()))
+            if not (_has_failed(call.result) or self._is_expired(call, now)):
+                return
+            del self._calls[key]
 
     def _is_expired(self, call: _Call[V], now: float) -> bool:
         """True if the result is too old; a call that is under way is not."""

@@ -5,7 +5,7 @@ this, a hundred such pods of one tenant would have the operator killed for its m
 again, and no victim in the cluster would get notice: if they are marked, or while a gang waits.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
@@ -26,14 +26,19 @@ from reprieve_policy.kube.pods import Pod, PodSpec, SchedulingContainer
 from reprieve_policy.lifecycle import mark
 
 from . import pod_state
-from .pods import MAX_ENTRIES, VictimContainer, VictimPod
+from .pods import MAX_ENTRIES, ContainerStatus, VictimContainer, VictimPod, VictimPodStatus
 
 M = TypeVar("M", bound=ObjectMeta)
 P = TypeVar("P", bound=Pod)
 V = TypeVar("V")
 
+C = TypeVar("C", VictimContainer, SchedulingContainer)
+
 _MAX_USUAL_CHARACTERS = 32 * 1024
 """Characters of labels and annotations that are kept, whatever they are."""
+_ENTRY_CHARACTERS = 64
+"""Counted for each of them besides its text. Without this, 10,000 labels of three letters would be
+kept, which take twenty times their text."""
 _MAX_TEXT_LENGTH = max(contract.MAX_ANSWER, mark.MAX_ANNOTATION) + 1
 """Characters of a long annotation of a pod with more. A text that is cut off here is one that is
 too long to be read, before and after."""
@@ -51,23 +56,30 @@ _MAX_USUAL_SPEC_BYTES = 64 * 1024
 _MAX_OWNERS = 8
 _MAX_CONTAINERS = 200
 """The resources of further ones do not count in the cost of the pod."""
-_MAX_RESOURCES = 64
+_MAX_RESOURCES = 256
+"""Requests and limits of all containers, or init containers, of a pod together: as the above."""
+_MAX_STATUSES = 1000
+"""Of containers, init containers and containers for debugging, which the kubelet writes.
+
+A compromised one, with 100,000 of each, would end the operator for the whole cluster.
+"""
 _POLICY_KEYS = keys.every_key()
 
 
 def prune_victim(pod: VictimPod) -> VictimPod:
     """Return the pod without what no decision reads; a usual one keeps all but some conditions."""
     pod = pod_state.without_other_conditions(pod)
-    metadata, spec = _prune_metadata(pod.metadata), pod.spec
+    metadata, spec, status = _prune_metadata(pod.metadata), pod.spec, _prune_status(pod.status)
     containers = _prune_containers(spec.containers)
     init_containers = _prune_containers(spec.initContainers)
-    resources, overhead = _usual(spec.resources), _first(spec.overhead)
+    resources, overhead = _usual(spec.resources), _first(spec.overhead, _MAX_RESOURCES)
     is_same = (
         metadata is pod.metadata
         and containers is spec.containers
         and init_containers is spec.initContainers
         and resources is spec.resources
         and overhead is spec.overhead
+        and status is pod.status
     )
     if is_same:
         return pod
@@ -78,7 +90,24 @@ def prune_victim(pod: VictimPod) -> VictimPod:
         resources=resources,
         overhead=overhead,
     )
-    return replace(pod, metadata=metadata, spec=spec)
+    return replace(pod, metadata=metadata, spec=spec, status=status)
+
+
+def _prune_status(status: VictimPodStatus) -> VictimPodStatus:
+    lists: Sequence[Sequence[ContainerStatus]] = (
+        status.containerStatuses or (),
+        status.initContainerStatuses or (),
+        status.ephemeralContainerStatuses or (),
+    )
+    if max(map(len, lists)) <= _MAX_STATUSES:
+        return status
+    containers, init_containers, ephemeral = (entries[:_MAX_STATUSES] for entries in lists)
+    return replace(
+        status,
+        containerStatuses=containers,
+        initContainerStatuses=init_containers,
+        ephemeralContainerStatuses=ephemeral,
+    )
 
 
 def prune(pod: P) -> P:
@@ -87,7 +116,7 @@ def prune(pod: P) -> P:
     A large one keeps its resources. Where it may run is not kept, as if it might run anywhere.
     """
     metadata, spec = _prune_metadata(pod.metadata), pod.spec
-    if len(msgspec.json.encode(spec)) > _MAX_USUAL_SPEC_BYTES:
+    if _has_many_resources(spec) or len(msgspec.json.encode(spec)) > _MAX_USUAL_SPEC_BYTES:
         resources = _usual(spec.resources)
         spec = PodSpec(
             priority=spec.priority,
@@ -102,19 +131,25 @@ def prune(pod: P) -> P:
             containers=_requests_of(spec.containers),
             initContainers=_requests_of(spec.initContainers),
             resources=resources,
-            overhead=_first(spec.overhead),
+            overhead=_first(spec.overhead, _MAX_RESOURCES),
         )
     if metadata is pod.metadata and spec is pod.spec:
         return pod
     return replace(pod, metadata=metadata, spec=spec)
 
 
+def _has_many_resources(spec: PodSpec) -> bool:
+    of_containers = (*(spec.containers or ()), *(spec.initContainers or ()))
+    stated = sum(_count_resources(one.resources) for one in of_containers)
+    return stated + _count_resources(spec.resources) + len(spec.overhead or ()) > _MAX_RESOURCES
+
+
 def _requests_of(
     containers: Sequence[SchedulingContainer] | None,
 ) -> Sequence[SchedulingContainer]:
     return [
-        SchedulingContainer(resources=_usual(one.resources), restartPolicy=one.restartPolicy)
-        for one in (containers or ())[:_MAX_CONTAINERS]
+        SchedulingContainer(resources=resources, restartPolicy=one.restartPolicy)
+        for one, resources in _usual_containers(containers or ())
     ]
 
 
@@ -139,7 +174,8 @@ def _prune_metadata(metadata: M) -> M:
 
 
 def _count_characters(entries: Mapping[str, str]) -> int:
-    return sum(map(len, entries.keys())) + sum(map(len, entries.values()))
+    texts = sum(map(len, entries.keys())) + sum(map(len, entries.values()))
+    return texts + _ENTRY_CHARACTERS * len(entries)
 
 
 def _main_owner(metadata: ObjectMeta) -> Sequence[OwnerReference]:
@@ -157,24 +193,43 @@ def _prune_containers(
     containers: Sequence[VictimContainer] | None,
 ) -> Sequence[VictimContainer] | None:
     found = containers or ()
-    if len(found) <= _MAX_CONTAINERS and all(
-        one.resources is _usual(one.resources) for one in found
-    ):
-        return containers
-    return [replace(one, resources=_usual(one.resources)) for one in found[:_MAX_CONTAINERS]]
+    kept = [
+        one if resources is one.resources else replace(one, resources=resources)
+        for one, resources in _usual_containers(found)
+    ]
+    is_same = len(kept) == len(found) and all(
+        one is other for one, other in zip(kept, found, strict=True)
+    )
+    return containers if is_same else kept
 
 
-def _usual(resources: ResourceRequirements | None) -> ResourceRequirements | None:
-    """Return no more requests and limits than any usual container has."""
+def _usual_containers(containers: Sequence[C]) -> Iterator[tuple[C, ResourceRequirements | None]]:
+    """Yield the containers that are kept, each with its resources that are."""
+    left = _MAX_RESOURCES
+    for one in containers[:_MAX_CONTAINERS]:
+        resources = _usual(one.resources, left)
+        left -= _count_resources(resources)
+        yield one, resources
+
+
+def _count_resources(resources: ResourceRequirements | None) -> int:
     if resources is None:
-        return None
-    requests, limits = _first(resources.requests), _first(resources.limits)
-    if requests is resources.requests and limits is resources.limits:
+        return 0
+    return len(resources.requests or ()) + len(resources.limits or ())
+
+
+def _usual(
+    resources: ResourceRequirements | None, most: int = _MAX_RESOURCES
+) -> ResourceRequirements | None:
+    """Return the first requests, and then limits: at most so many together."""
+    if resources is None or _count_resources(resources) <= most:
         return resources
+    requests = _first(resources.requests, most)
+    limits = _first(resources.limits, most - len(requests or ()))
     return replace(resources, requests=requests, limits=limits)
 
 
-def _first(amounts: Mapping[str, V] | None) -> Mapping[str, V] | None:
-    if amounts is None or len(amounts) <= _MAX_RESOURCES:
+def _first(amounts: Mapping[str, V] | None, most: int) -> Mapping[str, V] | None:
+    if amounts is None or len(amounts) <= most:
         return amounts
-    return dict(islice(amounts.items(), _MAX_RESOURCES))
+    return dict(islice(amounts.items(), most))

@@ -6,7 +6,7 @@ is raised as `ApiError` 409, and the caller reads again.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
@@ -122,7 +122,7 @@ class Writes:
 
     async def list_pages(
         self, path: str, kind: type[R], *, params: Params | None = None, metadata_only: bool = False
-    ) -> AsyncIterator[list[R]]:
+    ) -> AsyncIterator[Iterable[R]]:
         """Yield a collection in small pages: each object may have 256 KiB of annotations.
 
         Raises `ApiError`.

@@ -11,6 +11,7 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import TypeVar
 
+from reprieve_operator.cluster import kept_pods
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.config import walltime
@@ -185,7 +186,7 @@ class ReclaimReader:
         path = object_path("pods", namespace)
         async for page in self._writes.list_pages(path, LentNodePod, params=params):
             for pod in page:
-                yield pod
+                yield kept_pods.prune(pod)
 
     async def _facts_of(self, pod: Pod) -> Facts:
         """Return the facts for a pod, as if its Namespace enforced all rules.

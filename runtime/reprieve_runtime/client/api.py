@@ -5,7 +5,14 @@ generated models are not used: they decode whole objects, of which Reprieve read
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -185,10 +192,11 @@ class Api:
         metadata_only: bool = False,
         limit: int = 500,
         on_unreadable: OnUnreadable = log_unreadable,
-    ) -> AsyncIterator[tuple[list[T], str]]:
+    ) -> AsyncIterator[tuple[Iterable[T], str]]:
         """Yield a collection in pages, each with the resourceVersion to watch from.
 
         Unreadable objects are left out. A page has fewer objects than `limit` where they are large.
+        Iterate over a page once: objects of a large one are decoded each time.
         """
         accept = f"{_METADATA_ONLY_LIST},{JSON}" if metadata_only else JSON
         query, size = dict(params or {}), limit

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Generic, TypeVar
@@ -45,7 +45,7 @@ class _ListWatch(Generic[K]):
     params: Params | None
     page: int
 
-    def list_pages(self, on_unreadable: OnUnreadable) -> AsyncIterator[tuple[list[K], str]]:
+    def list_pages(self, on_unreadable: OnUnreadable) -> AsyncIterator[tuple[Iterable[K], str]]:
         """Yield the pages of the collection, each with the list's version."""
         return self.api.list_pages(
             self.path,

@@ -1,6 +1,6 @@
 """The items of one collection, and what a list or a watch event changes about them. No I/O."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -127,7 +127,7 @@ class ListInProgress(Generic[K, V]):
         self.dropped: set[Key] = set()
         """Transformed, and deleted before the list was complete."""
 
-    def add_page(self, page: Sequence[K]) -> None:
+    def add_page(self, page: Iterable[K]) -> None:
         """Add the readable objects of a page."""
         self.items.update((_key(item), self._transform(item)) for item in page)
 

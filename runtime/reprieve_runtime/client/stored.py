@@ -4,7 +4,7 @@ Without this, one pod with an unexpected field type would prevent a program from
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -17,6 +17,10 @@ from .api_error import Status, error_from_status
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_MAX_DECODED_BYTES = 1024 * 1024
+"""Of a list that is decoded as a whole. An object with very many labels takes ten times its size,
+and a page has up to 4 MiB: without this, a few lists at a time would have a program killed for its
+memory."""
 Key = tuple[str, str]
 _LIST_ENDS = "k8s.io/initial-events-end"
 """An annotation of a bookmark."""
@@ -68,25 +72,34 @@ def log_unreadable(key: Key, error: msgspec.MsgspecError) -> None:
     )
 
 
-def read_items(text: msgspec.Raw, decode_as: type[T], on_unreadable: OnUnreadable) -> list[T]:
-    """Return the items of a list; raises `msgspec.MsgspecError` if it is not a list of objects."""
+def read_items(text: msgspec.Raw, decode_as: type[T], on_unreadable: OnUnreadable) -> Iterable[T]:
+    """Return the items of a list; raises `msgspec.MsgspecError` if it is not a list of objects.
+
+    Those of a large list are decoded one by one, each time they are iterated over.
+    """
+    # An empty list of metadata is sent as `null`.
+    if memoryview(text).nbytes > _MAX_DECODED_BYTES:
+        return _Items(decode(text, list[msgspec.Raw] | None) or (), decode_as, on_unreadable)
     try:
-        # An empty list of metadata is sent as `null`.
         return decode(text, list[decode_as] | None) or []  # type: ignore[valid-type,arg-type]
     except msgspec.MsgspecError:
-        return _read_each(decode(text, list[msgspec.Raw]), decode_as, on_unreadable)
+        return list(_Items(decode(text, list[msgspec.Raw]), decode_as, on_unreadable))
 
 
-def _read_each(
-    items: list[msgspec.Raw], decode_as: type[T], on_unreadable: OnUnreadable
-) -> list[T]:
-    readable = []
-    for item in items:
-        try:
-            readable.append(decode(item, decode_as))
-        except msgspec.MsgspecError as error:
-            on_unreadable(decode(item, ObjectIdentity).key, error)
-    return readable
+@dataclass(frozen=True, slots=True)
+class _Items(Generic[T]):
+    """The readable items of a list."""
+
+    raw: Sequence[msgspec.Raw]
+    decode_as: type[T]
+    on_unreadable: OnUnreadable
+
+    def __iter__(self) -> Iterator[T]:
+        for item in self.raw:
+            try:
+                yield decode(item, self.decode_as)
+            except msgspec.MsgspecError as error:
+                self.on_unreadable(decode(item, ObjectIdentity).key, error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """One call for many callers, and how long its result is reused."""
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -8,6 +9,10 @@ import pytest
 from reprieve_runtime.client.api_error import ApiError
 from reprieve_runtime.rate_limit import Rate, RateLimits
 from reprieve_runtime.single_flight import RateLimitedError, SingleFlight
+
+
+class Result:
+    """What a call returns; a weak reference shows whether it is kept."""
 
 
 class Calls:
@@ -69,6 +74,22 @@ async def test_callers_share_the_call_that_is_under_way_and_one_may_go_away():
     await asyncio.wait([first])
     calls.may_end.set()
     assert (await second, calls.count) == (1, 1)
+
+
+@pytest.mark.parametrize("ttl", [0.0, 1.0])
+async def test_a_result_that_is_not_reused_any_more_does_not_stay_in_memory(ttl: float):
+    now, made = 0.0, []
+    flight: SingleFlight[int, Result] = SingleFlight(ttl, limits=None, monotonic=lambda: now)
+
+    async def start() -> Result:
+        result = Result()
+        made.append(weakref.ref(result))
+        return result
+
+    for number in range(100):
+        await flight.do(number, start)
+        now += 0.1
+    assert sum(one() is not None for one in made) <= 1 + 10 * ttl
 
 
 async def test_a_failed_call_is_not_reused():

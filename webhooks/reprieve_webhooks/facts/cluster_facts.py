@@ -16,7 +16,7 @@ from reprieve_policy.admission import permissions
 from reprieve_policy.checkpointing.agent import CheckpointService
 from reprieve_policy.config.namespace import OFF, NamespacePolicy
 from reprieve_policy.facts import NO_JOB_REQUESTS, Facts, GangStatement, GangTraits, JobRequests
-from reprieve_policy.gangs import gate, membership
+from reprieve_policy.gangs import gate, membership, pod_group
 from reprieve_policy.kube import controllers
 from reprieve_policy.kube.objects import Resource, annotations_of, pod_views
 from reprieve_policy.kube.template_kinds import TemplateKinds
@@ -72,7 +72,10 @@ class ClusterFacts:
         self._job_pods = JobPods(api, timeout_seconds=lookup_timeout_seconds)
         self._inheritance = Inheritance(api, lookup_timeout_seconds=lookup_timeout_seconds)
         self._workload_getter = CachedGetter(
-            api, PartialObjectMetadata, timeout_seconds=lookup_timeout_seconds
+            api,
+            PartialObjectMetadata,
+            _annotations_for_groups,
+            timeout_seconds=lookup_timeout_seconds,
         )
         self._has_synced = False
         self._gate = GateFacts(
@@ -195,7 +198,7 @@ class ClusterFacts:
         if group.kind != "PodGroup" or named is None:
             return {}
         found = await self._workload_getter.find("workloads", named.workloadName or "", namespace)
-        return {} if found is None else annotations_of(found.metadata)
+        return found or {}
 
     async def _with_missing_permissions(
         self, request: AdmissionRequest, resource: Resource, facts: Facts
@@ -276,6 +279,12 @@ class ClusterFacts:
 
 
 _ADMIN_KINDS = frozenset({"Namespace", "ConfigMap"})
+
+
+def _annotations_for_groups(workload: PartialObjectMetadata) -> Mapping[str, str]:
+    """Return the annotations of a Workload that its PodGroups take over."""
+    annotations = annotations_of(workload.metadata)
+    return {key: annotations[key] for key in pod_group.WORKLOAD_KEYS if key in annotations}
 
 
 def _gang_key(pod: Resource) -> tuple[str, str] | None:

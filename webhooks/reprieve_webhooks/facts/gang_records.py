@@ -2,15 +2,16 @@
 
 A record holds what one member states, and answers for every further member that states the same.
 Only two pods cost a call: the first pod of a gang in a while, and one that differs. A pod is never
-refused by a record alone, but by what a live pod states now, or a pod that this replica admitted a
-moment ago and that may not be stored yet. So a gang can be deleted and created again with other
-values, and a replica that has just started knows what one knows that has run for weeks.
+refused by a record alone, but by what a live pod states now. So a gang can be deleted and created
+again with other values, and a replica that has just started knows what one knows that has run for
+weeks.
 
 Labels select a gang's members. Where only an annotation or the spec names the gang, no selector
 finds them: then the pods that this replica admitted last are read, and after a start of the replica
 the first member counts. The operator reports the divergence that this misses.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
@@ -35,7 +36,9 @@ MAX_GANGS = 10_000
 TRUSTED_SECONDS = 60.0
 """After this, the next pod confirms a record: the gang may have been created again elsewhere."""
 IN_FLIGHT_SECONDS = 1.0
-"""From an admission until the pod can be read."""
+"""From an admission until the pod can be read, at most."""
+_STORED_SECONDS = 0.2
+"""From an admission until the pod can be read, usually: so long, one that differs waits."""
 _MAX_ADMITTED_MEMBERS = 3
 
 _Key = tuple[str, str, str]
@@ -112,12 +115,19 @@ class GangRecords:
             self._records.pop((namespace, *gang.key), None)
 
     async def _confirm(self, key: _Key, gang: Gang, facts: Facts) -> GangTraits | None:
-        traits = await self._single_flight.do(key, partial(self._read_traits, gang, key[0], facts))
-        self._count_lookup("no-member" if traits is None else "member")
+        read = partial(self._read_traits, gang, key[0], facts)
+        traits = await self._single_flight.do(key, read)
         record = self._records.get(key)
+        if traits is None and record is not None and self._age(record) <= IN_FLIGHT_SECONDS:
+            # A pod was admitted a moment ago, and may not be stored yet. What is not stored refuses
+            # nothing: a client that reaches the port could have pods admitted that are never made,
+            # and so keep the real ones of a gang out.
+            await asyncio.sleep(_STORED_SECONDS)
+            traits = await self._single_flight.do(key, read)
+            record = self._records.get(key)
+        self._count_lookup("no-member" if traits is None else "member")
         if traits is None:
-            is_in_flight = record is not None and self._age(record) <= IN_FLIGHT_SECONDS
-            return record.traits if record is not None and is_in_flight else None
+            return None
         self._records[key] = _GangRecord(
             traits, self._monotonic(), () if record is None else record.admitted_members
         )

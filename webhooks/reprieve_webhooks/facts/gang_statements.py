@@ -16,7 +16,7 @@ from reprieve_policy.keys import DISRUPTION_MODE
 from reprieve_policy.kube.objects import Resource, pod_views
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.rate_limit import Rate, RateLimits
-from reprieve_webhooks.lookups.getter import CachedGetter
+from reprieve_webhooks.lookups.getter import CachedGetter, unchanged
 from reprieve_webhooks.lookups.limits import (
     BURST_CALLS,
     CALLS_PER_SECOND,
@@ -73,6 +73,7 @@ class GangStatements:
         self._getter = CachedGetter(
             api,
             _GangObject,
+            unchanged,
             timeout_seconds=lookup_timeout_seconds,
             limits=_LIMITS,
             max_bytes=MAX_OBJECT_BYTES,

@@ -9,6 +9,7 @@ does every few seconds.
 import logging
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from reprieve_policy.gangs import gate
 from reprieve_policy.kube import owners
@@ -94,6 +95,7 @@ class GateFacts:
         self._owner_getter = CachedGetter(
             api,
             gate.PodController,
+            _count_of,
             timeout_seconds=lookup_timeout_seconds,
             max_bytes=MAX_OBJECT_BYTES,
         )
@@ -102,6 +104,7 @@ class GateFacts:
         self._stateful_set_getter = CachedGetter(
             api,
             gate.PodController,
+            _count_of,
             timeout_seconds=lookup_timeout_seconds,
             ttl_seconds=0.0,
             max_bytes=MAX_OBJECT_BYTES,
@@ -146,8 +149,14 @@ class GateFacts:
             )
             return SINGLE_POD
         # An object created again under the same name is another owner.
-        return (
-            gate.count_created_together(found)
-            if found is not None and found.metadata.uid == owner.uid
-            else SINGLE_POD
-        )
+        is_owner = found is not None and found.uid == owner.uid
+        return found.created_together if found is not None and is_owner else SINGLE_POD
+
+
+class _Controller(NamedTuple):
+    uid: str | None
+    created_together: int
+
+
+def _count_of(controller: gate.PodController) -> _Controller:
+    return _Controller(controller.metadata.uid, gate.count_created_together(controller))

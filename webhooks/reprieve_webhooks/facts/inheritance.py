@@ -46,6 +46,7 @@ class Inheritance:
         self._owner_getter = CachedGetter(
             api,
             PartialObjectMetadata,
+            _identity_of,
             timeout_seconds=lookup_timeout_seconds,
             ttl_seconds=0.0,
             max_bytes=MAX_OBJECT_BYTES,
@@ -95,8 +96,7 @@ class Inheritance:
         self, owner: OwnerReference, in_namespace: str
     ) -> OwnerReference | None:
         async def look_up(resource: str, name: str) -> ObjectMeta | None:
-            found = await self._owner_getter.find(resource, name, in_namespace)
-            return None if found is None else found.metadata
+            return await self._owner_getter.find(resource, name, in_namespace)
 
         key = (in_namespace, owner)
         if key not in self._root_owners:
@@ -104,3 +104,11 @@ class Inheritance:
             found = await lineage.find_root_owner(owner, look_up)
             self._root_owners[key] = found
         return self._root_owners[key]
+
+
+def _identity_of(owner: PartialObjectMetadata) -> ObjectMeta:
+    """Return the uid and the controller of an owner."""
+    controller = controller_of(owner.metadata)
+    return ObjectMeta(
+        uid=owner.metadata.uid, ownerReferences=None if controller is None else [controller]
+    )

@@ -42,7 +42,7 @@ _Key = tuple[str, str, str]
 
 
 class _JobPodList(msgspec.Struct, gc=False):
-    items: list[Pod] | None = None
+    items: list[msgspec.Raw] | None = None
 
 
 class _Known(NamedTuple):
@@ -119,8 +119,18 @@ class JobPods:
             timeout_seconds=self._timeout_seconds,
             max_bytes=_MAX_LIST_BYTES,
         )
-        return {
-            pod.metadata.name or "": job_requests.job_pod_of(pod.view, namespace, facts)
-            for pod in deep.decode(text, _JobPodList).items or ()
-            if not is_terminating(pod)
-        }
+        return _read_pods(text, namespace, facts)
+
+
+def _read_pods(text: bytes, namespace: str, facts: Facts) -> dict[str, JobPod]:
+    """Return the pods of a list by name, decoded one by one.
+
+    A pod with very many labels takes ten times its size. Without this, a user with some dozens of
+    them would have the webhooks killed for their memory.
+    """
+    pods = (deep.decode(item, Pod) for item in deep.decode(text, _JobPodList).items or ())
+    return {
+        pod.metadata.name or "": job_requests.job_pod_of(pod.view, namespace, facts)
+        for pod in pods
+        if not is_terminating(pod)
+    }

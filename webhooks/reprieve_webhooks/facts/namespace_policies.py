@@ -16,7 +16,9 @@ class NamespacePolicyReader:
 
     def __init__(self, api: Api, *, lookup_timeout_seconds: float) -> None:
         self.reflector = Reflector(api, object_path("namespaces"), Resource, _policy_of)
-        self._getter = CachedGetter(api, Resource, timeout_seconds=lookup_timeout_seconds)
+        self._getter = CachedGetter(
+            api, Resource, _policy_of, timeout_seconds=lookup_timeout_seconds
+        )
 
     def watched(self, name: str) -> NamespacePolicy | None:
         """Return the policy of a Namespace; `None` if the watch has not seen it."""
@@ -25,7 +27,7 @@ class NamespacePolicyReader:
     async def look_up(self, name: str) -> NamespacePolicy:
         """Read a Namespace that the watch has not seen; raises `ApiError`."""
         found = await self._getter.find("namespaces", name)
-        return DEFAULT_POLICY if found is None else _policy_of(found)
+        return DEFAULT_POLICY if found is None else found
 
 
 def _policy_of(resource: Resource) -> NamespacePolicy:

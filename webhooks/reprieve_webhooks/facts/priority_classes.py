@@ -9,7 +9,7 @@ from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_runtime.single_flight import RateLimitedError
-from reprieve_webhooks.lookups.getter import CachedGetter
+from reprieve_webhooks.lookups.getter import CachedGetter, unchanged
 
 _MAX_PRIORITY_CLASS_READS = 8
 """PriorityClasses read for one object: its own, the one for its preemption priority, and some more
@@ -36,11 +36,13 @@ class PriorityClassReader:
     """What is known of PriorityClasses, and the few reads that one object may cause."""
 
     def __init__(self, api: Api, *, lookup_timeout_seconds: float) -> None:
-        self.reflector = Reflector(api, object_path("priorityclasses"), Resource, _unchanged)
+        self.reflector = Reflector(api, object_path("priorityclasses"), Resource, unchanged)
         self.by_name = PriorityClasses(self.reflector)
         # Its own, so that a user who names missing PriorityClasses does not use up the rate of
         # lookups for new Namespaces.
-        self._getter = CachedGetter(api, Resource, timeout_seconds=lookup_timeout_seconds)
+        self._getter = CachedGetter(
+            api, Resource, unchanged, timeout_seconds=lookup_timeout_seconds
+        )
 
     def unknown_names(self, resource: Resource) -> list[str]:
         """Return the PriorityClasses that the object needs and no watch has seen.
@@ -93,7 +95,3 @@ class PriorityClassReader:
             return await self._getter.find("priorityclasses", name)
         except RateLimitedError:
             return None
-
-
-def _unchanged(resource: Resource) -> Resource:
-    return resource

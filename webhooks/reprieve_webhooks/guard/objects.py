@@ -1,15 +1,18 @@
 # ruff: noqa: N815 - field names are the API's own, so that JSON decodes into them directly
 """The fields of pods that the guard reads, beyond those that rules read."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+
+import msgspec
 
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import SchedulingGroup, VersionedMeta, annotations_of, labels_of
-from reprieve_policy.kube.pods import Pod
+from reprieve_policy.kube.pods import Pod, PodSpec, PodStatus
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_policy.preemption import first_refusal
+from reprieve_webhooks.snapshot import pod_pruning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,3 +67,72 @@ class GuardedPod(Pod):
         if labels.get(keys.SOFT_EVICTION) == mark.MARKED:
             return isinstance(mark.read(labels, annotations), mark.Mark)
         return labels.get(keys.SOFT_EVICTION) in mark.REQUESTING_VALUES
+
+
+def prune(pod: GuardedPod) -> GuardedPod:
+    """Return the pod without what no decision reads.
+
+    Budgets no longer select a pod that is still too large by its own labels: it gets notice, and
+    the API server asks them before it is evicted.
+    """
+    ready = [one for one in pod.status.conditions or () if one.type == "Ready"]
+    kept, _ = pod_pruning.prune(pod)
+    conditions = [*(kept.status.conditions or ()), *ready]
+    return replace(kept, status=replace(kept.status, conditions=conditions))
+
+
+class _MarkLabels(msgspec.Struct, gc=False, omit_defaults=True):
+    soft_eviction: str | None = msgspec.field(default=None, name=keys.SOFT_EVICTION)
+    koordinators: str | None = msgspec.field(default=None, name=keys.KOORDINATOR_SOFT_EVICTION)
+
+
+class _MarkAnnotations(msgspec.Struct, gc=False, omit_defaults=True):
+    eviction: str | None = msgspec.field(default=None, name=keys.EVICTION)
+    koordinators: str | None = msgspec.field(default=None, name=keys.KOORDINATOR_SOFT_EVICTION)
+    preemptor: str | None = msgspec.field(default=None, name=keys.PREEMPTOR)
+
+
+class _MarkedMeta(msgspec.Struct, gc=False, rename="camel"):
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    labels: _MarkLabels | None = None
+    annotations: _MarkAnnotations | None = None
+    deletion_timestamp: str | None = None
+
+
+class _MarkedStatus(msgspec.Struct, gc=False):
+    phase: str = ""
+
+
+class _MarkedPod(msgspec.Struct, gc=False):
+    metadata: _MarkedMeta = msgspec.field(default_factory=_MarkedMeta)
+    spec: Placement = msgspec.field(default_factory=Placement)
+    status: _MarkedStatus = msgspec.field(default_factory=_MarkedStatus)
+
+
+class _MarkedPodList(msgspec.Struct, gc=False):
+    items: list[_MarkedPod] | None = None
+
+
+def read_marked_pods(text: bytes) -> list[GuardedPod]:
+    """Decode a list of pods under eviction: their marks, states and places.
+
+    Nothing else is decoded. Without this, a user who marks some dozens of pods with very many
+    labels would have the webhooks killed for their memory at the next preemption of any pod.
+    """
+    return [_guarded(pod) for pod in msgspec.json.decode(text, type=_MarkedPodList).items or ()]
+
+
+def _guarded(pod: _MarkedPod) -> GuardedPod:
+    meta = pod.metadata
+    metadata = VersionedMeta(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        labels=msgspec.to_builtins(meta.labels),
+        annotations=msgspec.to_builtins(meta.annotations),
+        deletionTimestamp=meta.deletion_timestamp,
+    )
+    spec = PodSpec(nodeName=pod.spec.nodeName, schedulingGroup=pod.spec.schedulingGroup)
+    return GuardedPod(metadata=metadata, spec=spec, status=PodStatus(phase=pod.status.phase))

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,12 +32,12 @@ from reprieve_runtime.client.api import MERGE_PATCH, METADATA_ONLY, Api, ApiErro
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.rate_limit import Rate, RateLimits
 from reprieve_runtime.single_flight import RateLimitedError, SingleFlight
-from reprieve_webhooks.lookups.getter import TTL_SECONDS, CachedGetter
+from reprieve_webhooks.lookups.getter import TTL_SECONDS, CachedGetter, unchanged
 from reprieve_webhooks.lookups.limits import BURST_CALLS, CALLS_PER_SECOND, DEFAULT_LIMITS
 from reprieve_webhooks.lookups.walltimes import FirstSeenWalltimes
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity
 
-from .objects import GuardedPod, PlacedPod
+from .objects import GuardedPod, PlacedPod, prune, read_marked_pods
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,7 +51,12 @@ _LIMITS = {
 }
 """A user who may evict pods may evict any number: the reads for evictions have limits of their own,
 in total and in each namespace. Without this, one tenant could have the drains of all others
-refused, or preempted pods deleted without notice."""
+refused, or preempted pods deleted without notice.
+
+Beyond the limit for preemptions, a Job, a native group and a node count as if they stated nothing:
+the pod gets notice, and the operator reads its Job and its group once more. Without this, of many
+preemptions at once the rest would be deleted without notice, also pods that are saving: the
+deletion goes ahead if its review fails."""
 _MAX_POD_BYTES = 512 * 1024
 """Of a pod that an eviction names, or another victim. A usual one has ten thousand, and one that is
 full of annotations 300,000. A larger one is not read, and is evicted without notice. Up to a
@@ -74,10 +80,6 @@ _LOG_INTERVAL_SECONDS = 60.0
 second for each namespace."""
 
 
-class _GuardedPodList(msgspec.Struct, gc=False):
-    items: list[GuardedPod] | None = None
-
-
 class _PlacedPodList(msgspec.Struct, gc=False):
     items: list[PlacedPod] | None = None
 
@@ -91,6 +93,15 @@ class _BudgetList(msgspec.Struct, gc=False):
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
 
 
+class _JobBounds(NamedTuple):
+    uid: str | None
+    walltime: Walltime | None
+
+
+def _bounds_of(job: Job) -> _JobBounds:
+    return _JobBounds(job.metadata.uid, walltime.read(job))
+
+
 class GuardReader:
     """Reads and marks pods; raises `ApiError`."""
 
@@ -100,6 +111,7 @@ class GuardReader:
             request_kind: CachedGetter(
                 api,
                 GuardedPod,
+                prune,
                 timeout_seconds=timeout_seconds,
                 ttl_seconds=0.0,
                 limits=limits,
@@ -107,15 +119,15 @@ class GuardReader:
             )
             for request_kind, limits in _LIMITS.items()
         }
-        self._job_getter = CachedGetter(api, Job, timeout_seconds=timeout_seconds)
+        self._job_getter = CachedGetter(api, Job, _bounds_of, timeout_seconds=timeout_seconds)
         self._walltimes = FirstSeenWalltimes()
         self._pod_group_getters = {
             request_kind: CachedGetter(
-                api, PodGroup, timeout_seconds=timeout_seconds, limits=limits
+                api, PodGroup, pod_group.read, timeout_seconds=timeout_seconds, limits=limits
             )
             for request_kind, limits in _LIMITS.items()
         }
-        self._node_getter = CachedGetter(api, Node, timeout_seconds=timeout_seconds)
+        self._node_getter = CachedGetter(api, Node, unchanged, timeout_seconds=timeout_seconds)
         self._budget_lists: SingleFlight[str, Sequence[PodDisruptionBudget]] = SingleFlight(
             TTL_SECONDS, limits=DEFAULT_LIMITS
         )
@@ -152,10 +164,13 @@ class GuardReader:
         owner = owning_job_of(pod.metadata)
         if owner is None:
             return None
-        job = await self._job_getter.find("jobs", owner.name, namespace)
-        if job is None or job.metadata.uid != owner.uid:
+        try:
+            job = await self._job_getter.find("jobs", owner.name, namespace)
+        except RateLimitedError:
             return None
-        return self._walltimes.observe(owner.uid, walltime.read(job))
+        if job is None or job.uid != owner.uid:
+            return None
+        return self._walltimes.observe(owner.uid, job.walltime)
 
     async def find_pod_group(
         self, pod: Pod, namespace: str, request_kind: RequestKind = RequestKind.PREEMPTION
@@ -164,8 +179,12 @@ class GuardReader:
         name = pod_group_name_of(pod.spec.schedulingGroup)
         if not name:
             return None
-        group = await self._pod_group_getters[request_kind].find("podgroups", name, namespace)
-        return None if group is None else pod_group.read(group)
+        try:
+            return await self._pod_group_getters[request_kind].find("podgroups", name, namespace)
+        except RateLimitedError:
+            if request_kind is RequestKind.EVICTION:
+                raise
+            return None
 
     async def runs_group_on(self, node: str, pod: GuardedPod, namespace: str) -> bool | None:
         """True if a pod of the same native group is on that node; `None` if that is unknown now."""
@@ -196,7 +215,10 @@ class GuardReader:
 
     async def find_node(self, name: str) -> Node | None:
         """Return a node, `None` if it does not exist."""
-        return await self._node_getter.find("nodes", name)
+        try:
+            return await self._node_getter.find("nodes", name)
+        except RateLimitedError:
+            return None
 
     async def is_blocked_by_budget(self, pod: GuardedPod, namespace: str) -> bool:
         """True where a known PodDisruptionBudget does not allow the eviction of the pod now."""
@@ -271,7 +293,7 @@ class GuardReader:
         )
         # Values that are nested too deep are not pruned first: that takes a second for this many
         # bytes, in which no review is answered.
-        return msgspec.json.decode(text, type=_GuardedPodList).items or ()
+        return read_marked_pods(text)
 
     async def mark(self, pod: PodIdentity, changes: Iterable[MetadataChange], version: str) -> bool:
         """Write the mark to this pod; `False` if it has changed since this version, or is gone."""

@@ -1,5 +1,6 @@
 """Reads one object from the API server that no watch has yet."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -17,16 +18,29 @@ TTL_SECONDS = 1.0
 """A result is reused for this long, also that the object does not exist; callers prefer what a
 watch learns meanwhile."""
 
-T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
-class CachedGetter(Generic[T]):
-    """Reads objects by collection, name and namespace."""
+def unchanged(found: K) -> K:
+    """Keep all that is decoded: of a kind that only admins write, or a few short fields."""
+    return found
+
+
+class CachedGetter(Generic[V]):
+    """Reads objects by collection, name and namespace.
+
+    `transform` makes of each object what is kept of it: as long as a result is reused, and as long
+    as a review takes. Where users write the object, that must be little: one of 512 KiB takes ten
+    times as much in memory where it has very many labels. Without this, some dozens of them would
+    have the webhooks killed.
+    """
 
     def __init__(
         self,
         api: Api,
-        decode_as: type[T],
+        decode_as: type[K],
+        transform: Callable[[K], V],
         *,
         timeout_seconds: float,
         ttl_seconds: float = TTL_SECONDS,
@@ -36,12 +50,17 @@ class CachedGetter(Generic[T]):
         """`max_bytes`: an object that has more cannot be read."""
         self._api = api
         self._max_bytes = max_bytes
-        self._decode_as = decode_as
+        self._read_text: Callable[[bytes], V] = lambda text: transform(
+            msgspec.json.decode(text, type=decode_as)
+        )
         self._timeout_seconds = timeout_seconds
-        self._single_flight: SingleFlight[str, T | None] = SingleFlight(ttl_seconds, limits=limits)
+        self._single_flight: SingleFlight[str, V | None] = SingleFlight(ttl_seconds, limits=limits)
 
-    async def find(self, resource: str, name: str, namespace: str | None = None) -> T | None:
-        """Return the object, `None` if it does not exist; `ApiError` if it cannot be read now."""
+    async def find(self, resource: str, name: str, namespace: str | None = None) -> V | None:
+        """Return what is kept of the object, `None` if it does not exist.
+
+        Raises `ApiError` if it cannot be read now.
+        """
         if not is_object_name(name) or not is_namespace_name(namespace or "all"):
             return None
         path = object_path(resource, namespace, name)
@@ -49,7 +68,7 @@ class CachedGetter(Generic[T]):
             path, partial(self._read, path), namespace=namespace or ""
         )
 
-    async def _read(self, path: str) -> T | None:
+    async def _read(self, path: str) -> V | None:
         try:
             text = await self._api.request(
                 "GET", path, timeout_seconds=self._timeout_seconds, max_bytes=self._max_bytes
@@ -58,4 +77,4 @@ class CachedGetter(Generic[T]):
             if error.is_not_found:
                 return None
             raise
-        return msgspec.json.decode(text, type=self._decode_as)
+        return self._read_text(text)

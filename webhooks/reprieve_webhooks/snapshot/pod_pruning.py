@@ -6,6 +6,7 @@ Without the limit, they would fill the memory of the webhooks.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from reprieve_policy import keys
 from reprieve_policy.kube import pod_requests
@@ -33,6 +34,8 @@ from reprieve_policy.preemption.selection import node_fit
 from . import encoded_pods
 from .encoded_pods import EncodedPod
 
+P = TypeVar("P", bound=Pod)
+
 MAX_ENCODED_BYTES = 16 * 1024
 """Bytes of a pod as it is kept; a usual one has less than one thousand. A pod that is larger is
 reduced further, and never to more than three times this size."""
@@ -54,7 +57,7 @@ _ANY_LIMITING_VOLUME = [SchedulingVolume(persistentVolumeClaim={})]
 _READ_CONDITIONS = frozenset({"PodScheduled", DISRUPTION_TARGET})
 
 
-def prune(pod: Pod) -> tuple[Pod, EncodedPod]:
+def prune(pod: P) -> tuple[P, EncodedPod]:
     """Return the pod as it is kept, and its encoding."""
     kept = _drop_unread_fields(pod)
     encoded = encoded_pods.encode(kept)
@@ -64,7 +67,7 @@ def prune(pod: Pod) -> tuple[Pod, EncodedPod]:
     return kept, encoded_pods.encode(kept)
 
 
-def _drop_unread_fields(pod: Pod) -> Pod:
+def _drop_unread_fields(pod: P) -> P:
     """Leave out the fields that no decision reads."""
     kept = {
         key: text
@@ -91,7 +94,7 @@ def _drop_unread_fields(pod: Pod) -> Pod:
     )
 
 
-def _prune_large(pod: Pod) -> Pod:
+def _prune_large(pod: P) -> P:
     """Keep of a pod that is too large only what a policy reads.
 
     It can be a victim like any other, except that budgets no longer select it by its own labels.

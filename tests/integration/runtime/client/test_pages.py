@@ -1,11 +1,14 @@
 """A collection in pages, which are small where its objects are large."""
 
+import weakref
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 import pytest
 
 from reprieve_runtime.client import api as client
+from reprieve_runtime.client import stored
 from reprieve_runtime.client.api import PartialObjectMetadata
 from reprieve_testing.servers.stub_api import StubApi, stub_api
 
@@ -51,3 +54,26 @@ async def test_no_page_has_more_bytes_than_a_program_has_room_for(
         ]
         assert found == [f"t{number}" for number in range(len(sizes))]
         assert limits(stub) == want
+
+
+class Thing(msgspec.Struct, weakref=True):
+    """An object that shows whether it is still in memory."""
+
+    metadata: object = None
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(10_000, 8), (1000, 1)])
+async def test_the_objects_of_a_large_page_are_in_memory_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, most: int
+) -> None:
+    """Without this, those with very many labels, which take ten times their size, would add up."""
+    monkeypatch.setattr(stored, "_MAX_DECODED_BYTES", at_once)
+    made: list[weakref.ref[Thing]] = []
+    counts = []
+    async with stub_api(tmp_path, collections={ALL: things([200] * 8)}) as (stub, api):
+        stub.lists_released.set()
+        async for page, _ in api.list_pages(ALL, Thing):
+            for one in page:
+                made.append(weakref.ref(one))
+                counts.append(sum(each() is not None for each in made))
+    assert (len(made), max(counts)) == (8, most)

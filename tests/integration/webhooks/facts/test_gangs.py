@@ -137,10 +137,16 @@ async def test_a_thousand_pods_at_once_cost_one_call(tmp_path: Path):
 async def test_of_two_pods_that_differ_and_come_at_once_one_is_refused(tmp_path: Path):
     async with replica(tmp_path) as one:
         pods = (member("a"), member("b").in_class(5))
-        assert sorted(await asyncio.gather(*(one.is_admitted(pod) for pod in pods))) == [
-            False,
-            True,
-        ]
+        assert sorted(await asyncio.gather(*map(one.creates, pods))) == [False, True]
+
+
+async def test_a_pod_that_was_admitted_and_never_created_refuses_no_other(tmp_path: Path):
+    """Without this, a client without credentials could keep the pods of a gang out."""
+    async with replica(tmp_path) as one:
+        for _ in range(3):
+            assert await one.is_admitted(member("forged").in_class(5))
+            assert await one.is_admitted(member("a"))
+            one.now += gang_records.IN_FLIGHT_SECONDS + 0.1
 
 
 async def test_a_restart_in_between_does_not_matter(tmp_path: Path):

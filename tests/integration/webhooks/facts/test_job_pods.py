@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -135,3 +136,16 @@ async def test_pods_that_cannot_be_read_do_not_count(tmp_path: Path) -> None:
     async with replica(tmp_path) as one:
         del one.stub.collections[PODS]
         assert await one.warnings(member("b")) == ()
+
+
+def test_pods_with_very_many_labels_are_not_all_in_memory_at_once() -> None:
+    """As many as a list may have would take more than the webhooks may."""
+    document = json.loads(msgspec.json.encode(member("a")))
+    document["metadata"]["labels"] |= {f"l{number}": "" for number in range(5000)}
+    text = json.dumps({"items": [document] * 20}).encode()
+    tracemalloc.start()
+    try:
+        assert len(job_pods._read_pods(text, "team", FACTS)) == 1
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(text)
+    finally:
+        tracemalloc.stop()

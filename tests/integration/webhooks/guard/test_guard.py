@@ -114,6 +114,7 @@ def have_no_time_pass(here: GuardFixture) -> None:
     asked: list[Any] = [
         *here.guard._reader._pod_getters.values(),
         *here.guard._reader._pod_group_getters.values(),
+        here.guard._reader._job_getter,
     ]
     for lookups in asked:
         now = lookups._single_flight._monotonic()
@@ -151,6 +152,21 @@ async def test_many_evictions_do_not_leave_preempted_pods_without_notice(tmp_pat
         response = await here.delete_and_nominate(pods[-1])
         assert "asked to save a checkpoint first" in response["status"]["message"]
         assert here.marked()[-1] == pods[-1]["metadata"]["name"]
+
+
+async def test_of_many_preemptions_at_once_no_pod_is_deleted_without_notice_for_lack_of_reads(
+    here: GuardFixture,
+) -> None:
+    """Each pod has a Job and a native group of its own; the operator reads both once more."""
+    have_no_time_pass(here)
+    pods = [another_victim(f"pod-{number}") for number in range(BURST_CALLS + 20)]
+    for number, pod in enumerate(pods):
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": f"job-{number}", "uid": "u"}
+        pod["metadata"] |= {"ownerReferences": [owner | {"controller": True}]}
+        pod["spec"]["schedulingGroup"] = {"podGroupName": f"group-{number}"}
+    answers = await asyncio.gather(*(here.delete(pod) for pod in pods))
+    assert not any(answer["allowed"] for answer in answers)
+    assert len(set(here.marked())) == len(pods)
 
 
 async def test_the_guard_does_not_apply_to(here: GuardFixture) -> None:

@@ -37,6 +37,7 @@ def resources(count: int) -> Any:
 
 LARGE_PODS = {
     "many labels": a_pod(labels=MARKED | {f"example.com/{number}": "x" * 60 for number in MANY}),
+    "many short labels": a_pod(labels=MARKED | {f"{number:04}": "" for number in range(8000)}),
     "a large annotation": a_pod(annotations=MARK | {"example.com/note": LARGE}),
     "a large answer": a_pod(annotations=MARK | {keys.CHECKPOINT_ANSWER: LARGE}),
     "many finalizers": a_pod(finalizers=[f"example.com/{number:060}" for number in MANY]),
@@ -48,6 +49,12 @@ LARGE_PODS = {
     ),
     "many containers": a_pod({"containers": [{"name": f"c{number}"} for number in MANY]}),
     "many resources of a container": a_pod({"containers": [{"resources": resources(5000)}]}),
+    "many containers with many resources": a_pod(
+        {"containers": [{"resources": resources(64)} for _ in range(200)]}
+    ),
+    "many init containers with many resources": a_pod(
+        {"initContainers": [{"resources": resources(64)} for _ in range(200)]}
+    ),
     "many resources of the pod": a_pod({"resources": resources(5000)}),
     "a large overhead": a_pod({"overhead": resources(5000)["requests"]}),
 }
@@ -71,10 +78,24 @@ def test_no_more_of_an_annotation_is_kept_than_is_read() -> None:
     assert len(msgspec.json.encode(kept)) < 40_000
 
 
+def test_of_very_many_containers_that_a_kubelet_reports_the_first_are_kept() -> None:
+    """Without this, a compromised kubelet would end the operator for the whole cluster."""
+    running: Any = [{"state": {"running": {}}}] * 20_000
+    status = {f"{part}Statuses": running for part in ("container", "initContainer")}
+    pod = msgspec.convert({"metadata": {"name": "p"}, "status": status}, VictimPod)
+    kept = kept_pods.prune_victim(pod)
+    lists = kept.status.containerStatuses, kept.status.initContainerStatuses
+    assert [len(entries or ()) for entries in lists] == [1000, 1000]
+    assert not pod_state.have_containers_ended(kept)
+
+
 LARGE_SPECS: dict[str, Any] = {
     "many containers": {"containers": [{"name": f"c{number}"} for number in MANY]},
     "many ports": {"containers": [{"ports": [{"hostPort": number + 1} for number in MANY]}]},
     "many resources": {"containers": [{"resources": resources(5000)}]},
+    "many containers with many resources": {
+        "containers": [{"resources": resources(64)} for _ in range(100)]
+    },
     "a large node selector": {"nodeSelector": {f"example.com/{number}": "x" for number in MANY}},
     "many tolerations": {"tolerations": [{"key": f"key-{number}"} for number in MANY]},
     "many scheduling gates": {"schedulingGates": [{"name": f"gate-{number}"} for number in MANY]},
