@@ -79,7 +79,7 @@ def read_items(text: msgspec.Raw, decode_as: type[T], on_unreadable: OnUnreadabl
     """
     # An empty list of metadata is sent as `null`.
     if memoryview(text).nbytes > _MAX_DECODED_BYTES:
-        return _Items(decode(text, list[msgspec.Raw] | None) or (), decode_as, on_unreadable)
+        return _Items(decode(text, list[msgspec.Raw]), decode_as, on_unreadable)
     try:
         return decode(text, list[decode_as] | None) or []  # type: ignore[valid-type,arg-type]
     except msgspec.MsgspecError:

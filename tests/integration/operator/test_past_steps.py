@@ -73,6 +73,12 @@ async def test_an_event_that_cannot_be_a_step_of_a_victim_is_left_out(tmp_path: 
     assert len(history.steps_of("uid-p")) == 1
 
 
+async def test_the_events_of_a_large_page_are_read(tmp_path: Path) -> None:
+    events = [an_event("CheckpointRequested", 5, f"p-{n}", padding="x" * 500_000) for n in range(3)]
+    history = await read(tmp_path, *events)
+    assert {each.name for each in history.newest_first()} == {"p", "p-0", "p-1", "p-2"}
+
+
 async def test_without_the_right_steps_are_known_since_the_term_began(tmp_path: Path) -> None:
     history = await read(tmp_path, an_event("CheckpointRequested", 9), is_barred=True)
     assert (history.past, history.steps_since()) == (PastSteps.FORBIDDEN, NOW)
