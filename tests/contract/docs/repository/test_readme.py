@@ -29,7 +29,7 @@ def test_its_first_screen_says_what_drives_what() -> None:
     assert [row for row in rows if row[0].startswith("| **")] == [
         ["| **priority**", "which pods may preempt"],
         ["| **class and toleration**", "which pods may be victims"],
-        ["| **cost**", "which of these pods is chosen, among equals in priority and class"],
+        ["| **loss**", "which of these pods are chosen"],
     ]
 
 
