@@ -84,8 +84,8 @@ class Contender:
     takes_back: bool = False
     """Take a notice back when the preemptor was placed elsewhere."""
     patience_seconds: float = 0.0
-    """A preemptor whose victims would lose more than its own devices lose in this time waits for it
-    while pods terminate; with `weighs_devices`."""
+    """A preemptor waits for so long while pods terminate, if those of its victims that do not save
+    would lose more than its own devices lose by that; with `weighs_devices`."""
     asks_extender: bool = False
     """An extender of the scheduler is asked for victims."""
     longest_back_off_seconds: float = 10.0

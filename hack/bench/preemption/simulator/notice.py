@@ -60,9 +60,14 @@ class VictimHandler:
         self._kubelets = kubelets
         self._wake = wake
 
-    def expected_loss(self, victims: Sequence[Pod]) -> float:
-        """Return what the victims are expected to lose if they leave now."""
-        return sum(self._losses.expected(pod, self._clock.now) for pod in victims)
+    def loss_without_save(self, victims: Sequence[Pod]) -> float:
+        """Return what those of the victims lose that leave without a save."""
+        now = self._clock.now
+        return sum(
+            self._losses.expected(pod, now)
+            for pod in victims
+            if self._losses.way(pod, now) is Way.AT_ONCE
+        )
 
     def preempt(self, preemptor: Pod, victims: Sequence[Pod]) -> None:
         """Begin to remove a preemptor's victims."""

@@ -213,7 +213,7 @@ class Scheduler:
         patience, now = self._contender.patience_seconds, self._clock.now
         return (
             now - pod.run.created_at < patience
-            and self._victims.expected_loss(victims) > patience * pod.cpus
+            and self._victims.loss_without_save(victims) > patience * pod.cpus
             and any(other.is_terminating for node in self._nodes for other in node.pods)
         )
 

@@ -141,7 +141,7 @@ def decide(
         )
     selections = {node: one for node, one in results.items() if isinstance(one, Selection)}
     plans, rejected = _plans(selections, GangPlanner(dry_run, eligibility, is_expired), eligibility)
-    if plans and may_wait and _is_waiting(plans[0], preemptor, snapshot):
+    if plans and may_wait and patience.is_waiting(preemptor, _victims_of(plans[0]), snapshot):
         waiting = dict.fromkeys((plan.node for plan in plans), DryRunStatus.LOSES_MUCH)
         return PreemptionDecision(node_statuses=statuses | rejected | waiting)
     return PreemptionDecision(
@@ -342,8 +342,7 @@ def _limit_exceeded(plan: PreemptionPlan, eligibility: Eligibility) -> DryRunSta
         eligibility
     ):
         return DryRunStatus.TOO_MANY_VICTIMS
-    victims = (member for unit in plan.units for member in unit.members)
-    if not eligibility.pod_eligibility.quota_limit.admits_after(victims):
+    if not eligibility.pod_eligibility.quota_limit.admits_after(_victims_of(plan)):
         return DryRunStatus.QUOTA_EXCEEDED
     worth = worth_hours(eligibility.preemptor, eligibility.snapshot)
     return (
@@ -375,16 +374,12 @@ def _count_victims_in_progress(eligibility: Eligibility) -> int:
     return len({pod.uid if eligibility.evicted_gang(pod) is None else pod.gang for pod in leaving})
 
 
-def _is_waiting(plan: PreemptionPlan, preemptor: Preemptor, snapshot: Snapshot) -> bool:
-    loss = sum(member.loss(snapshot.now) for unit in plan.units for member in unit.members)
-    return patience.is_waiting(preemptor, loss, snapshot)
+def _victims_of(plan: PreemptionPlan) -> list[ScheduledPod]:
+    return [member for unit in plan.units for member in unit.members]
 
 
 def _hours(plan: PreemptionPlan, snapshot: Snapshot) -> float:
-    return (
-        total_cost([member for unit in plan.units for member in unit.members], snapshot.now)[1]
-        / 3600
-    )
+    return total_cost(_victims_of(plan), snapshot.now)[1] / 3600
 
 
 def _candidate(plan: PreemptionPlan, snapshot: Snapshot) -> PreemptionCandidate:

@@ -1,14 +1,16 @@
 """Whether a preemptor waits for room that may come by itself, instead of victims that lose much.
 
 In a busy cluster, pods end all the time. A preemptor whose victims can save, or have just begun,
-takes them at once. If even the best victims would lose more than its own devices lose by waiting
-(`patience` times its devices), it waits: until it has waited for that long, and only while another
-pod is being deleted that ends within that time, because its end makes kube-scheduler look again.
+takes them at once. If those of them that cannot save would lose more than the preemptor's own
+devices lose by waiting (`patience` times its devices), it waits: until it has waited for that long,
+and only while another pod is being deleted that ends within that time, because its end makes
+kube-scheduler look again.
 
 Without this, a few pods that never save and were the only ones that a preemptor could take just
 then are a third of all work lost.
 """
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 from reprieve_policy.config.settings import LOSS
@@ -16,17 +18,21 @@ from reprieve_policy.config.settings import LOSS
 from .snapshot import Preemptor, ScheduledPod, Snapshot
 
 
-def is_waiting(preemptor: Preemptor, loss: float, snapshot: Snapshot) -> bool:
-    """Return whether it waits instead of taking victims that would lose `loss` device-seconds."""
+def is_waiting(preemptor: Preemptor, victims: Iterable[ScheduledPod], snapshot: Snapshot) -> bool:
+    """Return whether it waits instead of taking these victims."""
     since, settings = preemptor.waiting_since, snapshot.settings
-    longest = timedelta(seconds=settings.patience_seconds)
-    loses_more = loss > settings.patience_seconds * preemptor.devices
-    if since is None or settings.victim_order != LOSS or not loses_more:
+    if since is None or settings.victim_order != LOSS:
         return False
-    return snapshot.now - since < longest and any(
-        _ends_within(longest, pod, snapshot)
-        for node in snapshot.nodes.values()
-        for pod in node.pods
+    longest = timedelta(seconds=settings.patience_seconds)
+    loss = sum(pod.loss(snapshot.now) for pod in victims if not pod.saves_at_its_end)
+    return (
+        loss > settings.patience_seconds * preemptor.devices
+        and snapshot.now - since < longest
+        and any(
+            _ends_within(longest, pod, snapshot)
+            for node in snapshot.nodes.values()
+            for pod in node.pods
+        )
     )
 
 

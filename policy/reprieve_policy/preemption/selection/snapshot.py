@@ -18,7 +18,7 @@ from reprieve_policy.kube.limits.quota import Amounts, Quota, QuotaKey
 from reprieve_policy.kube.limits.quota_admission import QuotaUsage
 from reprieve_policy.preemption import cost, loss
 from reprieve_policy.preemption.cost import Cost, CostInputs, WorkProgress
-from reprieve_policy.preemption.loss import LossInputs
+from reprieve_policy.preemption.loss import LossInputs, SaveWay
 
 NO_TOLERATION = VictimToleration(has_priority_class=False, policy=None, scheduled_at=None)
 """A pod without a PriorityClass, which tolerates nothing."""
@@ -230,6 +230,11 @@ class ScheduledPod:
     def is_leaving(self) -> bool:
         """True for a pod that is marked, evicted or being deleted."""
         return self.release is not None
+
+    @property
+    def saves_at_its_end(self) -> bool:
+        """True for a pod that saves when it is asked, or on SIGTERM."""
+        return self.loss_inputs.way is not SaveWay.NOT_AT_THE_END
 
     def cost(self, now: datetime) -> Cost:
         """Return what preempting it costs now."""

@@ -238,22 +238,29 @@ def test_pods_that_back_off_are_tried_as_that_ends_and_within_a_second_by_priori
 
 
 @pytest.mark.parametrize(
-    ("contender", "ran_for", "waited_for", "is_terminating", "want"),
+    ("contender", "checkpoints", "ran_for", "waited_for", "is_terminating", "want"),
     [
-        (contenders.PATIENT, 60.0, 0.0, True, True),
-        (contenders.PATIENT, 60.0, 2.0, True, False),
-        (contenders.PATIENT, 60.0, 0.0, False, False),
-        (contenders.PATIENT, 1.5, 0.0, True, False),
-        (contenders.BY_DEVICE, 60.0, 0.0, True, False),
+        (contenders.PATIENT, None, 60.0, 0.0, True, True),
+        (contenders.PATIENT, None, 60.0, 2.0, True, False),
+        (contenders.PATIENT, None, 60.0, 0.0, False, False),
+        (contenders.PATIENT, None, 1.5, 0.0, True, False),
+        (contenders.PATIENT, HINTED, 60.0, 0.0, True, False),
+        (contenders.BY_DEVICE, None, 60.0, 0.0, True, False),
     ],
 )
 def test_a_preemptor_is_patient_while_a_pod_terminates_and_its_victims_would_lose_much(
-    contender: Contender, ran_for: float, waited_for: float, *, is_terminating: bool, want: bool
+    contender: Contender,
+    checkpoints: Checkpoints | None,
+    ran_for: float,
+    waited_for: float,
+    *,
+    is_terminating: bool,
+    want: bool,
 ) -> None:
     selects = Simulation(Trace(1, 1, 200.0, []), contender)
     (node,) = selects.nodes
     selects.clock.now = 100.0
-    victim = a_pod(a_job("victim", BATCH), started_at=100.0 - ran_for)
+    victim = a_pod(a_job("victim", BATCH, checkpoints=checkpoints), started_at=100.0 - ran_for)
     ending, waiting = a_pod(a_job("ending", BATCH)), a_pod(a_job("waiting", URGENT))
     waiting.run.created_at = 100.0 - waited_for
     node.bind(ending, 0.0)

@@ -7,6 +7,7 @@ import pytest
 
 from reprieve_policy.config.settings import PRIORITY, PolicySettings
 from reprieve_policy.preemption import selection
+from reprieve_policy.preemption.loss import LossInputs, SaveWay
 from reprieve_policy.preemption.selection import DryRunStatus, PreemptionDecision
 from reprieve_policy.preemption.selection.snapshot import Preemptor, ScheduledPod
 from reprieve_testing.objects.builders import after
@@ -22,6 +23,10 @@ WAITING = replace(a_preemptor(cpu=2), devices=2.0, waiting_since=after(-10))
 """It has two devices, so it waits for victims that lose more than 200 device-seconds."""
 MUCH = a_scheduled_pod("much", cpu=2, started=-101)
 LITTLE = a_scheduled_pod("little", cpu=2, started=-100)
+SAVES = replace(
+    MUCH,
+    loss_inputs=LossInputs(devices=2.0, way=SaveWay.WHEN_ASKED, save_seconds=1000),
+)
 LEAVING = a_scheduled_pod("leaving", is_leaving=True, is_being_deleted=True)
 
 
@@ -63,6 +68,7 @@ class Case:
     "case",
     [
         Case(LITTLE),
+        Case(SAVES),
         Case(waiting_since=after(-PATIENCE)),
         Case(waiting_since=None),
         Case(elsewhere=()),
@@ -76,6 +82,7 @@ class Case:
     ],
     ids=[
         "the victims lose no more",
+        "the victims save",
         "it has waited for long enough",
         "it is not pending in a cluster",
         "there are no other pods",
