@@ -77,10 +77,10 @@ def read_items(text: msgspec.Raw, decode_as: type[T], on_unreadable: OnUnreadabl
 
     Those of a large list are decoded one by one, each time they are iterated over.
     """
-    # An empty list of metadata is sent as `null`.
     if memoryview(text).nbytes > _MAX_DECODED_BYTES:
         return _Items(decode(text, list[msgspec.Raw]), decode_as, on_unreadable)
     try:
+        # An empty list of metadata is sent as `null`.
         return decode(text, list[decode_as] | None) or []  # type: ignore[valid-type,arg-type]
     except msgspec.MsgspecError:
         return list(_Items(decode(text, list[msgspec.Raw]), decode_as, on_unreadable))

@@ -1,16 +1,13 @@
-"""Clients without credentials, and tenants, do not take the webhooks' memory, nor hold up reviews.
+"""Clients without credentials do not take the webhooks' memory, nor hold up reviews.
 
 The program runs as a process, under the memory limit of its manifest.
 """
 
-import asyncio
 import io
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -18,17 +15,9 @@ import pytest_asyncio
 
 from reprieve_policy import keys
 from reprieve_testing import manifests
-from reprieve_testing.guard.fixture import (
-    PODS,
-    SCHEDULER,
-    TEAM,
-    a_nominee,
-    a_victim,
-    another_victim,
-)
 from reprieve_testing.servers.attackers import Attackers, many_files
 from reprieve_testing.servers.reviews import a_pod, a_review
-from reprieve_testing.servers.stub_api import StubApi, stub_api, until
+from reprieve_testing.servers.stub_api import stub_api, until
 from reprieve_testing.servers.webhook_program import (
     RunningWebhooks,
     any_certificate,
@@ -193,89 +182,3 @@ async def test_a_body_of_very_many_values_is_refused_before_it_is_decoded(
             "a review must not have more than 150000 commas\n",
         )
     check_memory(shared)
-
-
-VERY_MANY_LABELS = {f"l{number}": "" for number in range(40_000)}
-"""Some 450 KB in a pod, and ten times as much in memory."""
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/reprieve-system/leases"
-
-
-@asynccontextmanager
-async def guarding_webhooks(directory: Path) -> AsyncIterator[tuple[StubApi, RunningWebhooks]]:
-    """Run the webhooks with an operator that leads."""
-    write_certificate(directory)
-    pods = [
-        another_victim(f"pod-{n}", labels=VERY_MANY_LABELS | {keys.SOFT_EVICTION: "requested"})
-        for n in range(60)
-    ]
-    leases = {"reprieve-operator": a_lease("2026-11-21T12:00:00.000000Z")}
-    collections = {TEAM: {pod["metadata"]["name"]: pod for pod in pods}, LEASES: leases}
-    async with stub_api(directory, collections=collections) as (stub, _):
-        stub.lists_released.set()
-        async with running_webhooks(directory, "--cert-dir", str(directory)) as program:
-            await program.wait_for_log("ready")
-            await until(lambda: stub.is_watched(LEASES, ""))
-            stub.send("MODIFIED", a_lease("2026-11-21T12:00:02.000000Z"), LEASES)
-            yield stub, program
-
-
-def a_lease(renewed_at: str) -> Any:
-    spec = {"holderIdentity": "x", "leaseDurationSeconds": 60, "renewTime": renewed_at}
-    return {"metadata": {"name": "reprieve-operator", "resourceVersion": "2"}, "spec": spec}
-
-
-async def ask_guard(program: RunningWebhooks, review: Any) -> Any:
-    """Return the answer, once the program has the time for it."""
-    headers = {"Content-Type": "application/json"}
-    while True:
-        async with program.session.post(
-            f"{program.url}/guard", data=json.dumps(review).encode(), headers=headers
-        ) as reply:
-            if reply.status != HTTPStatus.SERVICE_UNAVAILABLE:
-                assert reply.status == HTTPStatus.OK
-                return (await reply.json())["response"]
-        await asyncio.sleep(0.05)
-
-
-async def test_evictions_of_pods_with_very_many_labels_take_little_memory(tmp_path: Path) -> None:
-    """Without this, some dozens would be enough, at once or one after another."""
-    kind = {"group": "policy", "version": "v1", "kind": "Eviction"}
-    async with guarding_webhooks(tmp_path) as (stub, program):
-        reviews = [
-            a_review(None, operation="CREATE", kind=kind, name=name, namespace="team-a", object={})
-            for name in stub.collections[TEAM]
-        ]
-        await asyncio.gather(*(ask_guard(program, review) for review in reviews))
-        check_memory(program)
-
-
-async def test_a_preemption_beside_marked_pods_with_very_many_labels_takes_little_memory(
-    tmp_path: Path,
-) -> None:
-    async with guarding_webhooks(tmp_path) as (stub, program):
-        stub.collections[PODS] = dict(list(stub.collections[TEAM].items())[:32])
-        stub.send("ADDED", a_nominee("high", 1000), PODS)
-        review = a_review(None, old=a_victim(), operation="DELETE", userInfo=SCHEDULER)
-        listed = stub.calls[PODS]
-        answer = await ask_guard(program, review)
-        assert "asked to save a checkpoint first" in answer["status"]["message"]
-        assert stub.calls[PODS] > listed
-        check_memory(program)
-
-
-async def test_owners_with_very_many_labels_do_not_keep_the_webhooks_from_starting(
-    tmp_path: Path,
-) -> None:
-    """A user has them by marking pods of their own: each owner then keeps a ledger."""
-    write_certificate(tmp_path)
-    owners = {
-        f"o{n}": {"metadata": {"name": f"o{n}", "namespace": "team-a", "labels": VERY_MANY_LABELS}}
-        for n in range(16)
-    }
-    kinds = ("/apis/batch/v1/jobs", "/apis/apps/v1/statefulsets", "/apis/apps/v1/replicasets")
-    async with stub_api(tmp_path, collections=dict.fromkeys(kinds, owners)) as (stub, _):
-        stub.lists_released.set()
-        stub.serves_pages = True
-        async with running_webhooks(tmp_path, "--cert-dir", str(tmp_path)) as program:
-            await program.wait_for_log("ready")
-            check_memory(program)

@@ -15,9 +15,12 @@ import pytest_asyncio
 
 from reprieve_policy import keys
 from reprieve_policy.config import namespace
+from reprieve_policy.preemption.guard import RequestKind
 from reprieve_testing.guard.fixture import (
     MARKED,
     NODE,
+    PODS,
+    TEAM,
     GuardFixture,
     a_victim,
     code_of,
@@ -55,6 +58,19 @@ async def test_whether_a_pod_of_a_native_group_without_a_checkpoint_is_deleted_a
     pod["spec"] |= {"schedulingGroup": {"podGroupName": "train"}}
     assert (await here.delete(pod))["allowed"] is is_allowed
     assert bool(here.stub.patches) is not is_allowed
+
+
+async def test_little_is_kept_of_pods_with_very_many_labels(here: GuardFixture) -> None:
+    """Without this, some dozens of them would take all memory of the webhooks."""
+    pod = a_victim(labels=MARKED | {f"l{number}": "" for number in range(5000)})
+    here.stub.collections[PODS] = here.stub.collections[TEAM] = {"train": pod}
+    reader = here.guard._reader
+    evicted = await reader.find_pod("team-a", "train", RequestKind.EVICTION)
+    other = await reader.find_pod("team-a", "train")
+    (marked,) = await reader.pods_under_eviction()
+    for found in (evicted, other, marked):
+        assert found is not None
+        assert found.view.labels == MARKED
 
 
 async def test_a_group_is_read_if_a_pod_names_one_and_counts_once_it_is_served(
