@@ -129,8 +129,8 @@ class PolicySettings:
     """Which victims are preferred among those that the policy allows: those with the least
     expected loss (`loss`), or those of the lowest priority (`priority`)."""
     patience_seconds: int = 120
-    """How long a preemptor waits for room instead of taking victims that cannot save, and would lose
-    more than it loses by that; see `preemption.selection.patience`. 0: not at all."""
+    """How long a preemptor waits for room instead of taking victims that cannot save, and would
+    lose more than it loses by that; see `preemption.selection.patience`. 0: not at all."""
     preemptor_worth_seconds: int | None = None
     """Worth of each device of a preemptor, as time: victims must cost less; `None`: no bound."""
     schedulers: frozenset[str] = _SCHEDULERS
