@@ -1,9 +1,9 @@
 """What replacements inherit on a real control plane: from Jobs by index, from StatefulSets by name.
 
-They also inherit from the owners of these, and new pods from the objects of their gang. JobSet and
-PodGroup are stand-ins here: CustomResourceDefinitions of these names that take any spec. The tests
-do what their controllers do: they label pods, and delete a Job and create it again under the same
-name.
+They also inherit from the owners of these, and new pods from the objects of their gang. JobSet,
+LeaderWorkerSet and PodGroup are stand-ins here: CustomResourceDefinitions of these names that take
+any spec. The tests do what their controllers do: they label pods, and delete a Job or a StatefulSet
+and create it again under the same name.
 """
 
 import json
@@ -82,7 +82,7 @@ def installed_in(handle: ClusterHandle) -> Iterator[ClusterHandle]:
     there = Installation.for_cluster(handle.cluster, Nodes.LOCAL, lease_seconds=LEASE_SECONDS)
     try:
         stop(there.programs)
-        for definition in (JOB_SETS, POD_GROUPS):
+        for definition in (JOB_SETS, LEADER_WORKER_SETS, POD_GROUPS):
             there.kubectl.apply(definition)
             name = definition["metadata"]["name"]
             there.kubectl.read("wait", "--for=condition=Established", "crd", name)
@@ -124,6 +124,7 @@ def a_definition(group: str, version: str, kind: str) -> Any:
 
 
 JOB_SETS = a_definition(GROUP, "v1alpha2", "JobSet")
+LEADER_WORKER_SETS = a_definition("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet")
 POD_GROUPS = a_definition("scheduling.x-k8s.io", "v1alpha1", "PodGroup")
 
 
@@ -152,16 +153,19 @@ def an_indexed_job(name: str, owner: Any = None, **labels: str) -> Any:
         "podFailurePolicy": NOT_A_FAILURE,
     }
     spec["template"] = a_template(labels, restartPolicy="Never")
-    metadata = {"name": name}
-    if owner is not None:
-        reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
-        reference |= {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
-        metadata["ownerReferences"] = [reference]
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": owned(name, owner), "spec": spec}
 
 
-def a_stateful_set(name: str) -> Any:
-    labels = {"app": name}
+def owned(name: str, owner: Any) -> Any:
+    if owner is None:
+        return {"name": name}
+    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
+    reference |= {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+    return {"name": name, "ownerReferences": [reference]}
+
+
+def a_stateful_set(name: str, owner: Any = None, **more_labels: str) -> Any:
+    labels = {"app": name, **more_labels}
     spec = {
         "replicas": 2,
         "serviceName": name,
@@ -171,7 +175,7 @@ def a_stateful_set(name: str) -> Any:
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": {"name": name},
+        "metadata": owned(name, owner),
         "spec": spec,
     }
 
@@ -246,6 +250,28 @@ def test_a_recreated_job_set_of_the_same_name_inherits_nothing(here: Here) -> No
     here.create(an_indexed_job("set-workers-0", here.create(a_job_set())))
 
     assert count(here.wait_running(of_job("set-workers-0", 0))) is None
+
+
+def test_the_ledger_of_a_leader_worker_set_outlives_its_stateful_set(here: Here) -> None:
+    kind = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
+    whole = here.create(
+        {**kind, "metadata": {"name": "serve", "annotations": {MODE: "pod"}}, "spec": {}}
+    )
+    labels = {keys.LEADER_WORKER_SET: "serve", keys.LEADER_WORKER_GROUP: "0"}
+    leaders = a_stateful_set("serve", whole, **labels)
+    here.create(leaders)
+    second = "statefulset.kubernetes.io/pod-name=serve-1"
+    preempted = here.preempt(second)
+    assert (count(preempted), said(preempted)) == ("1", {MODE: "pod"})
+    assert here.slots("statefulset", "serve") == {}
+    assert [entry["count"] for entry in here.slots("leaderworkerset", "serve").values()] == [1]
+
+    here.cluster.kubectl.read(
+        "delete", "statefulset", "serve", "-n", here.namespace, "--cascade=foreground"
+    )
+    here.create(leaders)
+
+    assert count(here.wait_running(second)) == "1"
 
 
 def a_job_set(**metadata: Any) -> Any:

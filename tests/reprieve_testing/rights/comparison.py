@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from realcluster.programs import OPERATOR, WEBHOOKS
 from reprieve_testing import manifests
 
-from .usage import PROGRAMS, Right, Usage
+from .usage import PROGRAMS, Refusal, Right, Usage
 
 OPTIONAL_ROLES = {
     "reprieve-bare-pods": OPERATOR,
@@ -39,9 +39,9 @@ class Difference:
 
     unused: tuple[Right, ...]
     refused: Mapping[Right, str]
-    """What is granted nowhere, or for some objects only. Others are refused too: where a test took
-    them away, where no admin bound the optional role, and by an API server that has not read the
-    roles yet."""
+    """What is not granted for that object. What is granted is refused too: where a test took it
+    away, where no admin bound the optional role, and by an API server that has not read the roles
+    yet."""
     ungranted: tuple[Right, ...]
     """Used by a right that no role of the manifests grants: a test bound another role."""
 
@@ -67,42 +67,54 @@ class Difference:
 
 def compare(usage: Usage) -> Difference:
     """Compare what a run used with the roles of the manifests."""
-    granted, everywhere = set(granted_rights()), set(_granted_everywhere())
+    grants = list(_grants())
+    granted = {grant.right for grant in grants}
+    refused = {
+        refusal.right: example
+        for refusal, example in usage.refused.items()
+        if not any(grant.covers(refusal) for grant in grants)
+    }
     return Difference(
         unused=tuple(sorted(granted - usage.used - UNSEEN.keys())),
-        refused={right: why for right, why in usage.refused.items() if right not in everywhere},
+        refused=refused,
         ungranted=tuple(sorted(usage.used - granted - FOR_EVERY_ACCOUNT)),
     )
 
 
-def granted_rights() -> Iterator[Right]:
-    """Yield the rights of the base's bound and optional roles, and of the components'."""
+def granted_rights() -> set[Right]:
+    """Return the rights of the base's bound and optional roles, and of the components'."""
+    return {grant.right for grant in _grants()}
+
+
+class _Grant(NamedTuple):
+    right: Right
+    namespace: str | None
+    """`None`: all."""
+    names: frozenset[str]
+    """Empty: all objects."""
+
+    def covers(self, refusal: Refusal) -> bool:
+        return (
+            self.right == refusal.right
+            and self.namespace in (None, refusal.namespace)
+            and (not self.names or refusal.name in self.names)
+        )
+
+
+def _grants() -> Iterator[_Grant]:
     for kind in ("ClusterRoleBinding", "RoleBinding"):
         for binding in manifests.of_kind(kind):
+            role = manifests.named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
             for program in _programs_of(binding):
-                role = manifests.named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
-                yield from _rights_in(role, program)
+                yield from _grants_in(role, program, binding["metadata"].get("namespace"))
     for name, program in OPTIONAL_ROLES.items():
-        yield from _rights_in(manifests.named("ClusterRole", name), program)
+        yield from _grants_in(manifests.named("ClusterRole", name), program)
     for component, program in COMPONENTS.items():
         for document in manifests.read(
             manifests.MANIFESTS / "components" / component / "rbac.yaml"
         ):
             if document["kind"] == "ClusterRole":
-                yield from _rights_in(document, program)
-
-
-def _granted_everywhere() -> Iterator[Right]:
-    """Yield the rights that are granted for all objects in all namespaces."""
-    bound = [
-        (binding["roleRef"]["name"], program)
-        for binding in manifests.of_kind("ClusterRoleBinding")
-        for program in _programs_of(binding)
-    ]
-    for name, program in (*bound, *OPTIONAL_ROLES.items()):
-        role = manifests.named("ClusterRole", name)
-        rules = [rule for rule in role["rules"] if "resourceNames" not in rule]
-        yield from _rights_in({"rules": rules}, program)
+                yield from _grants_in(document, program)
 
 
 def _programs_of(binding: Any) -> Iterator[str]:
@@ -111,11 +123,13 @@ def _programs_of(binding: Any) -> Iterator[str]:
             yield subject["name"]
 
 
-def _rights_in(role: Any, program: str) -> Iterator[Right]:
+def _grants_in(role: Any, program: str, namespace: str | None = None) -> Iterator[_Grant]:
     for rule in role["rules"]:
+        names = frozenset(rule.get("resourceNames", ()))
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
                 plural, slash, subresource = resource.partition("/")
                 name = f"{plural}.{group}" if group else plural
                 for verb in rule["verbs"]:
-                    yield Right(program, verb, f"{name}{slash}{subresource}")
+                    right = Right(program, verb, f"{name}{slash}{subresource}")
+                    yield _Grant(right, namespace, names)

@@ -25,12 +25,21 @@ class Right(NamedTuple):
     """`pods/status`, `jobs.batch`, `podgroups.scheduling.k8s.io/status`"""
 
 
+class Refusal(NamedTuple):
+    """A request that was refused: which right it needed, for which object."""
+
+    right: Right
+    namespace: str
+    name: str
+    """Empty for a request about a collection."""
+
+
 @dataclass
 class Usage:
-    """The rights that were used, and those that were missing, each with an example."""
+    """The rights that were used, and the requests that were refused, each with an example."""
 
     used: set[Right] = field(default_factory=set)
-    refused: dict[Right, str] = field(default_factory=dict)
+    refused: dict[Refusal, str] = field(default_factory=dict)
 
     def add(self, other: "Usage") -> None:
         """Add what another cluster's programs used."""
@@ -39,7 +48,10 @@ class Usage:
 
     def render(self) -> str:
         """Return the usage as JSON."""
-        refused = [[*right, example] for right, example in sorted(self.refused.items())]
+        refused = [
+            [*refusal.right, refusal.namespace, refusal.name, example]
+            for refusal, example in sorted(self.refused.items())
+        ]
         return json.dumps({"used": sorted(self.used), "refused": refused}, indent=1)
 
     @classmethod
@@ -47,7 +59,11 @@ class Usage:
         """Return what `render` wrote."""
         found = json.loads(text)
         used = {Right(*right) for right in found["used"]}
-        return cls(used, {Right(*right): example for *right, example in found["refused"]})
+        refused = {
+            Refusal(Right(*right), namespace, name): example
+            for *right, namespace, name, example in found["refused"]
+        }
+        return cls(used, refused)
 
 
 def collect(name: str) -> None:
@@ -80,7 +96,9 @@ def read(files: Iterable[Path]) -> Usage:
         if right is None:
             continue
         if entry.get("annotations", {}).get(_DECISION) == "forbid":
-            usage.refused.setdefault(right, entry["requestURI"])
+            target = entry["objectRef"]
+            refusal = Refusal(right, target.get("namespace", ""), target.get("name", ""))
+            usage.refused.setdefault(refusal, entry["requestURI"])
         else:
             usage.used.add(right)
     return usage

@@ -9,7 +9,15 @@ import pytest
 from realcluster.control_plane import components
 from reprieve_testing.rights import comparison
 from reprieve_testing.rights.comparison import Difference, compare, granted_rights
-from reprieve_testing.rights.usage import Right, Usage, audit_files, read, read_folder, right_of
+from reprieve_testing.rights.usage import (
+    Refusal,
+    Right,
+    Usage,
+    audit_files,
+    read,
+    read_folder,
+    right_of,
+)
 
 OPERATOR, WEBHOOKS = "reprieve-operator", "reprieve-webhooks"
 
@@ -62,7 +70,8 @@ def test_refused_requests_are_told_with_an_example_and_do_not_count_as_used(tmp_
     log = written(tmp_path, "audit.log", refused, an_entry(objectRef=JOB))
     usage = read([log])
     assert usage.used == {Right(OPERATOR, "patch", "jobs.batch")}
-    assert usage.refused == {Right(OPERATOR, "patch", "pods/status"): refused["requestURI"]}
+    status = Right(OPERATOR, "patch", "pods/status")
+    assert usage.refused == {Refusal(status, "team", ""): refused["requestURI"]}
 
 
 def test_a_full_log_was_renamed_and_the_last_line_may_be_half(tmp_path: Path) -> None:
@@ -76,17 +85,19 @@ def test_a_full_log_was_renamed_and_the_last_line_may_be_half(tmp_path: Path) ->
 
 def test_all_clusters_of_a_run_are_added_up(tmp_path: Path) -> None:
     first, second, third = (Right(OPERATOR, verb, "pods") for verb in ("get", "list", "watch"))
-    (tmp_path / "a.json").write_text(Usage({first}, {third: "/a"}).render())
-    (tmp_path / "b.json").write_text(Usage({second}, {third: "/b"}).render())
-    assert read_folder(tmp_path) == Usage({first, second}, {third: "/a"})
+    refusal = Refusal(third, "team", "a")
+    (tmp_path / "a.json").write_text(Usage({first}, {refusal: "/a"}).render())
+    (tmp_path / "b.json").write_text(Usage({second}, {refusal: "/b"}).render())
+    assert read_folder(tmp_path) == Usage({first, second}, {refusal: "/a"})
 
 
 def test_a_run_that_uses_every_right_and_misses_none_shows_no_difference() -> None:
-    assert not compare(Usage(set(granted_rights()), {}))
+    assert not compare(Usage(granted_rights(), {}))
 
 
 def test_each_difference_is_a_line_of_the_table() -> None:
-    usage = Usage(set(granted_rights()), {Right(WEBHOOKS, "get", "secrets"): "/x"})
+    other_secret = Refusal(Right(WEBHOOKS, "get", "secrets"), "reprieve-system", "other")
+    usage = Usage(granted_rights(), {other_secret: "/x"})
     usage.used -= {Right(OPERATOR, "list", "nodes")}
     usage.used |= {Right(WEBHOOKS, "delete", "pods")}
     difference = compare(usage)
@@ -101,14 +112,21 @@ def test_each_difference_is_a_line_of_the_table() -> None:
 
 def test_a_granted_right_that_was_refused_is_no_difference() -> None:
     """A test takes some away, and an API server that was just started has not read them."""
-    pods, own_secret = Right(OPERATOR, "patch", "pods/status"), Right(WEBHOOKS, "get", "secrets")
-    found = compare(Usage(set(granted_rights()), {pods: "/x", own_secret: "/y"}))
-    assert found.refused == {own_secret: "/y"}
+    pods = Right(OPERATOR, "patch", "pods/status")
+    secrets = Right(WEBHOOKS, "get", "secrets")
+    certificate = "reprieve-webhook-certs"
+    refused = {
+        Refusal(pods, "team", "a"): "/pods",
+        Refusal(secrets, "reprieve-system", certificate): "/own",
+        Refusal(secrets, "team", certificate): "/elsewhere",
+    }
+    found = compare(Usage(granted_rights(), refused))
+    assert found.refused == {secrets: "/elsewhere"}
 
 
 def test_rights_that_no_log_shows_are_granted_and_every_account_may_review_itself() -> None:
-    assert set(comparison.UNSEEN) <= set(granted_rights())
-    assert not compare(Usage(set(granted_rights()) | comparison.FOR_EVERY_ACCOUNT, {}))
+    assert set(comparison.UNSEEN) <= granted_rights()
+    assert not compare(Usage(granted_rights() | comparison.FOR_EVERY_ACCOUNT, {}))
 
 
 def test_reads_are_audited_only_where_a_run_collects_rights_and_for_every_granted_group() -> None:
