@@ -149,8 +149,9 @@ class GateFacts:
             )
             return SINGLE_POD
         # An object created again under the same name is another owner.
-        is_owner = found is not None and found.uid == owner.uid
-        return found.created_together if found is not None and is_owner else SINGLE_POD
+        if found is None or found.uid != owner.uid:
+            return SINGLE_POD
+        return found.created_together
 
 
 class _Controller(NamedTuple):
