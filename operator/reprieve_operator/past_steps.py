@@ -7,7 +7,7 @@ from them, and the page says which steps are from Events.
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from reprieve_policy.kube.pod_events import SELECTOR, PodEvent
 from reprieve_policy.kube.values import timestamp
@@ -36,9 +36,10 @@ async def read_past_steps(api: Api, history: History) -> None:
     )
     try:
         async for events, _ in pages:
-            for step in _steps_in(events):
-                by_namespace[step.namespace].append(step)
-            count += len(events)
+            for event in events:
+                count += 1
+                if (step := _step_of(event)) is not None:
+                    by_namespace[step.namespace].append(step)
             if count >= _MAX_EVENTS:
                 known = PastSteps.PARTLY
                 break
@@ -51,15 +52,13 @@ async def read_past_steps(api: Api, history: History) -> None:
     history.add_past(newest, known)
 
 
-def _steps_in(events: Iterable[PodEvent]) -> Iterable[PastStep]:
-    for event in events:
-        at, pod = timestamp.parse(event.eventTime), event.regarding
-        is_named = bool(pod.uid and pod.name) and pod.namespace == event.metadata.namespace
-        if at is None or not is_named or event.reason not in REASONS:
-            continue
-        if is_of_victim(event.reason):
-            step = Step(at, event.reason, event.note[:MAX_NOTE], is_from_event=True)
-            yield PastStep(pod.namespace, pod.name, pod.uid, step)
+def _step_of(event: PodEvent) -> PastStep | None:
+    at, pod = timestamp.parse(event.eventTime), event.regarding
+    is_named = bool(pod.uid and pod.name) and pod.namespace == event.metadata.namespace
+    if at is None or not is_named or event.reason not in REASONS or not is_of_victim(event.reason):
+        return None
+    step = Step(at, event.reason, event.note[:MAX_NOTE], is_from_event=True)
+    return PastStep(pod.namespace, pod.name, pod.uid, step)
 
 
 def _newest(steps: list[PastStep]) -> list[PastStep]:
