@@ -57,6 +57,10 @@ Beyond the limit for preemptions, a Job, a native group and a node count as if t
 the pod gets notice, and the operator reads its Job and its group once more. Without this, of many
 preemptions at once the rest would be deleted without notice, also pods that are saving: the
 deletion goes ahead if its review fails."""
+_POD_LIMITS = {**_LIMITS, RequestKind.PREEMPTION: None}
+"""No limit for the victims of preemptions: a scheduler asks for a few at a time, and only an API
+server knows the path of the guard. Without this, a victim whose mark met a conflict, or that goes
+beside many others, would be deleted without notice while the preemptions of others are read."""
 _MAX_POD_BYTES = 512 * 1024
 """Of a pod that an eviction names, or another victim. A usual one has ten thousand, and one that is
 full of annotations 300,000. A larger one is not read, and is evicted without notice. Up to a
@@ -117,7 +121,7 @@ class GuardReader:
                 limits=limits,
                 max_bytes=_MAX_POD_BYTES,
             )
-            for request_kind, limits in _LIMITS.items()
+            for request_kind, limits in _POD_LIMITS.items()
         }
         self._job_getter = CachedGetter(api, Job, _bounds_of, timeout_seconds=timeout_seconds)
         self._walltimes = FirstSeenWalltimes()

@@ -44,10 +44,13 @@ class CachedGetter(Generic[V]):
         *,
         timeout_seconds: float,
         ttl_seconds: float = TTL_SECONDS,
-        limits: RateLimits = DEFAULT_LIMITS,
+        limits: RateLimits | None = DEFAULT_LIMITS,
         max_bytes: int | None = None,
     ) -> None:
-        """`max_bytes`: an object that has more cannot be read."""
+        """`limits`: `None` where the number of reads is bounded otherwise.
+
+        `max_bytes`: an object that has more cannot be read.
+        """
         self._api = api
         self._max_bytes = max_bytes
         self._read_text: Callable[[bytes], V] = lambda text: transform(

@@ -28,6 +28,7 @@ from reprieve_testing.guard.fixture import (
 )
 from reprieve_testing.objects.builders import a_priority_class
 from reprieve_webhooks.guard import reader
+from reprieve_webhooks.lookups.limits import BURST_CALLS, CALLS_PER_SECOND
 
 
 @pytest_asyncio.fixture
@@ -71,6 +72,13 @@ async def test_little_is_kept_of_pods_with_very_many_labels(here: GuardFixture) 
     for found in (evicted, other, marked):
         assert found is not None
         assert found.view.labels == MARKED
+
+
+async def test_victims_of_very_many_preemptions_can_be_read(here: GuardFixture) -> None:
+    """Without this, those that are read last would be deleted without notice."""
+    here.stub.collections[TEAM] = {"train": a_victim()}
+    for _ in range(round(BURST_CALLS + CALLS_PER_SECOND)):
+        assert await here.guard._reader.find_pod("team-a", "train") is not None
 
 
 async def test_a_group_is_read_if_a_pod_names_one_and_counts_once_it_is_served(

@@ -74,10 +74,11 @@ class Case:
         Case(elsewhere=()),
         Case(elsewhere=(a_scheduled_pod("stays"),)),
         Case(elsewhere=(a_scheduled_pod("saves", is_leaving=True),)),
-        Case(elsewhere=(deleted_by(101),)),
-        Case(elsewhere=(deleted_by(-101),)),
+        Case(elsewhere=(deleted_by(91),)),
+        Case(elsewhere=(deleted_by(-6),)),
         Case(elsewhere=(deleted_by(None),)),
         Case(may_wait=False),
+        Case(waiting_since=after(-60), settings=(("ceiling_seconds", 50),)),
         Case(settings=(("victim_order", PRIORITY),)),
     ],
     ids=[
@@ -88,10 +89,11 @@ class Case:
         "there are no other pods",
         "no other pod leaves",
         "the other pod is not being deleted yet",
-        "the other pod ends later",
-        "the other pod is overdue by more",
+        "the other pod ends when it has waited for long enough",
+        "the other pod is overdue",
         "when the other pod ends is not known",
         "the caller does not come again",
+        "it has waited for as long as the ceiling",
         "losses are not compared",
     ],
 )
@@ -105,6 +107,11 @@ def test_it_takes_the_victims(case: Case) -> None:
     )
     assert found.best is not None
     assert found.best.victims == (case.pod,) or found.best.victims[0].uid == case.pod.uid
+
+
+@pytest.mark.parametrize("ends_in", [-5, 0, 90])
+def test_it_waits_for_a_pod_that_ends_before_it_has_waited_for_long_enough(ends_in: float) -> None:
+    assert decide(MUCH, elsewhere=(deleted_by(ends_in),)).best is None
 
 
 def test_without_patience_nothing_is_waited_for() -> None:
