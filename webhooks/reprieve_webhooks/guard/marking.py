@@ -1,5 +1,6 @@
 """Marks pods after a decision: the pod under review, and the other victims of its preemptor."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Container
 from dataclasses import replace
@@ -19,6 +20,9 @@ _LOG = logging.getLogger(__name__)
 
 _MAX_ATTEMPTS = 3
 """To mark a pod that no scheduler will delete: a pod that changes meanwhile is read again."""
+_WAIT_SECONDS = 1.0
+"""How long a review waits until the other victims are marked; in a large gang, the rest is marked
+after it. An API server waits for three seconds, and then deletes the pod without notice."""
 
 
 class Marker:
@@ -34,6 +38,8 @@ class Marker:
     ) -> None:
         self._reader, self._contexts, self._evaluator, self._now = reader, contexts, evaluator, now
         self._victim_sets = victim_sets
+        self._in_progress: dict[VictimSet, asyncio.Task[None]] = {}
+        """The sets of which other victims are being marked, each by one review."""
 
     async def mark(self, context: ReviewContext, candidate: PossiblePreemptor | None) -> bool:
         """Mark a pod; `False` if it changed since the decision. Raises `ApiError`."""
@@ -79,8 +85,21 @@ class Marker:
     ) -> None:
         """Mark the other victims of the same preemptor, after a decision on each of them.
 
-        Of a gang that is evicted as a unit one pod suffices: the operator evicts the others.
+        Of a gang that is evicted as a unit one pod suffices: the operator evicts the others. This
+        returns before all are marked where that takes long: the rest is marked in the background.
         """
+        task = self._in_progress.get(chosen)
+        if task is None:
+            task = asyncio.create_task(self._mark_others(marked, chosen, candidate))
+            self._in_progress[chosen] = task
+            task.add_done_callback(lambda _: self._in_progress.pop(chosen))
+        done, _ = await asyncio.wait([task], timeout=_WAIT_SECONDS)
+        for each in done:
+            each.result()
+
+    async def _mark_others(
+        self, marked: ReviewContext, chosen: VictimSet, candidate: PossiblePreemptor
+    ) -> None:
         gangs = {marked.gang}
         for other in (*chosen.victims, *chosen.victims_on_other_nodes):
             if other.uid == marked.victim.uid:

@@ -36,7 +36,7 @@ from reprieve_testing.guard.fixture import (
 from reprieve_testing.objects import cluster_views
 from reprieve_testing.objects.cluster_views import FixedClusterView, a_scheduled_pod
 from reprieve_testing.servers.stub_api import StubApi, until
-from reprieve_webhooks.guard import reader
+from reprieve_webhooks.guard import marking, reader
 
 PROTECTED = {keys.PREEMPTIBLE: "false"}
 
@@ -310,6 +310,23 @@ async def test_all_victims_of_a_chosen_set_are_marked_except_those_that_cannot_b
         assert here.marked() == ["train", "two", "three"]
         assert all(patch["metadata"]["resourceVersion"] == "7" for _, patch in here.stub.patches)
         assert all("uid-of-high" in json.dumps(patch) for _, patch in here.stub.patches)
+
+
+async def test_the_rest_of_a_large_set_is_marked_after_the_review_and_by_one_review(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this, the review takes too long, and its pod is deleted without notice."""
+    monkeypatch.setattr(marking, "_WAIT_SECONDS", 0.0)
+    names = ["train", *(f"pod-{number}" for number in range(20))]
+    async with guard_fixture(tmp_path, *map(another_victim, names)) as here:
+        here.victim_sets.choose("high", *names)
+        responses = await asyncio.gather(
+            here.delete_and_nominate(a_victim()), here.delete(another_victim("pod-0"))
+        )
+        assert all("asked to save" in each["status"]["message"] for each in responses)
+        await until(lambda: set(here.marked()) == set(names))
+        # Each of the two reviews marks its own pod, and one of them all others.
+        assert len(here.marked()) <= len(names) + 1
 
 
 async def test_each_pod_of_a_set_is_evaluated_by_itself(tmp_path: Path) -> None:
