@@ -7,9 +7,9 @@ victims of a preemptor, and it writes the mark.
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -39,6 +39,8 @@ from reprieve_webhooks.snapshot.recent_choices import PodIdentity
 
 from .objects import GuardedPod, PlacedPod, prune, read_marked_pods
 
+V = TypeVar("V")
+
 _LOG = logging.getLogger(__name__)
 
 _NAMESPACES_AT_FULL_RATE = 4
@@ -51,12 +53,7 @@ _LIMITS = {
 }
 """A user who may evict pods may evict any number: the reads for evictions have limits of their own,
 in total and in each namespace. Without this, one tenant could have the drains of all others
-refused, or preempted pods deleted without notice.
-
-Beyond the limit for preemptions, a Job, a native group and a node count as if they stated nothing:
-the pod gets notice, and the operator reads its Job and its group once more. Without this, of many
-preemptions at once the rest would be deleted without notice, also pods that are saving: the
-deletion goes ahead if its review fails."""
+refused, or preempted pods deleted without notice."""
 _POD_LIMITS = {**_LIMITS, RequestKind.PREEMPTION: None}
 """No limit for the victims of preemptions: a scheduler asks for a few at a time, and only an API
 server knows the path of the guard. Without this, a victim whose mark met a conflict, or that goes
@@ -168,10 +165,7 @@ class GuardReader:
         owner = owning_job_of(pod.metadata)
         if owner is None:
             return None
-        try:
-            job = await self._job_getter.find("jobs", owner.name, namespace)
-        except RateLimitedError:
-            return None
+        job = await _unless_limited(self._job_getter.find("jobs", owner.name, namespace))
         if job is None or job.uid != owner.uid:
             return None
         return self._walltimes.observe(owner.uid, job.walltime)
@@ -183,12 +177,8 @@ class GuardReader:
         name = pod_group_name_of(pod.spec.schedulingGroup)
         if not name:
             return None
-        try:
-            return await self._pod_group_getters[request_kind].find("podgroups", name, namespace)
-        except RateLimitedError:
-            if request_kind is RequestKind.EVICTION:
-                raise
-            return None
+        found = self._pod_group_getters[request_kind].find("podgroups", name, namespace)
+        return await (found if request_kind is RequestKind.EVICTION else _unless_limited(found))
 
     async def runs_group_on(self, node: str, pod: GuardedPod, namespace: str) -> bool | None:
         """True if a pod of the same native group is on that node; `None` if that is unknown now."""
@@ -219,10 +209,7 @@ class GuardReader:
 
     async def find_node(self, name: str) -> Node | None:
         """Return a node, `None` if it does not exist."""
-        try:
-            return await self._node_getter.find("nodes", name)
-        except RateLimitedError:
-            return None
+        return await _unless_limited(self._node_getter.find("nodes", name))
 
     async def is_blocked_by_budget(self, pod: GuardedPod, namespace: str) -> bool:
         """True where a known PodDisruptionBudget does not allow the eviction of the pod now."""
@@ -321,3 +308,16 @@ class GuardReader:
                 return False
             raise
         return True
+
+
+async def _unless_limited(reading: Awaitable[V | None]) -> V | None:
+    """Return what is read, and `None` beyond the rate: as if the object stated nothing.
+
+    The pod then gets notice, and the operator reads its Job and its group once more. Without this,
+    of many preemptions at once the rest would be deleted without notice, also pods that are saving:
+    the deletion goes ahead if its review fails.
+    """
+    try:
+        return await reading
+    except RateLimitedError:
+        return None

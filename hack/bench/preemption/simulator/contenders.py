@@ -140,7 +140,7 @@ BY_DEVICE = replace(
     REDESIGN, key="by-device", title="redesign, loss in device-seconds", weighs_devices=True
 )
 PATIENT = replace(BY_DEVICE, key="patient", title="the same, with patience", patience_seconds=2.0)
-"""What Reprieve does by default."""
+"""What Reprieve does by default, but that a preemptor here may wait at its first attempt, too."""
 BOUND = replace(
     REDESIGN,
     key="bound",
