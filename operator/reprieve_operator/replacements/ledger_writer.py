@@ -65,7 +65,7 @@ class LedgerWriter:
 
     def __init__(self, writes: Writes) -> None:
         self._writes = writes
-        self._roots: SingleFlight[str, OwnerReference] = SingleFlight(
+        self._roots: SingleFlight[tuple[str, OwnerReference], OwnerReference] = SingleFlight(
             _ROOT_TTL_SECONDS, limits=None
         )
         # A shared slot remembers so many evictions that are counted and not yet deleted.
@@ -129,7 +129,8 @@ class LedgerWriter:
         async def find() -> OwnerReference:
             return await lineage.find_root_owner(reference, get_metadata) or reference
 
-        return await self._roots.do(reference.uid, find)
+        # Not by the uid alone: a pod of another tenant may name it as its owner's.
+        return await self._roots.do((pod.metadata.namespace or "", reference), find)
 
     async def _write(self, owner: _LedgerOwner, changes: Sequence[_LedgerChange]) -> None:
         """Write the changes of several victims to their owner."""

@@ -40,7 +40,7 @@ class OwnerJobs:
     def __init__(self, writes: Writes, clock: Clock) -> None:
         self._writes = writes
         self._clock = clock
-        self._snapshots: SingleFlight[str, _JobSnapshot | None] = SingleFlight(
+        self._snapshots: SingleFlight[tuple[str, str], _JobSnapshot | None] = SingleFlight(
             _ttl_of, limits=None, max_results=_MAX_SNAPSHOTS, monotonic=clock.monotonic
         )
 
@@ -79,7 +79,8 @@ class OwnerJobs:
         if path is None:
             return None
         read = partial(self._read_snapshot, path, pod.metadata.namespace or "", uid)
-        return await self._snapshots.do(uid, read)
+        # Not by the uid alone: a pod of another tenant may name it as its owner's.
+        return await self._snapshots.do((path, uid), read)
 
     async def _read_snapshot(self, path: str, namespace: str, uid: str) -> _JobSnapshot | None:
         job = await self._read_job(path, uid)

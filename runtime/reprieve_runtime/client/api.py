@@ -29,6 +29,7 @@ from reprieve_runtime.deep import decode
 from .api_error import ANSWER_TOO_LARGE, Status, error_from_status
 from .api_error import ApiError as ApiError  # noqa: PLC0414 - callers import both from here
 from .login import connection_configuration
+from .paths import has_dot_segment
 from .server_time import ServerTime
 from .stored import OnUnreadable, WatchEvent, log_unreadable, read_event, read_items
 
@@ -315,6 +316,8 @@ class Api:
         accept: str,
         timeout_seconds: float,
     ) -> aiohttp.ClientResponse:
+        if has_dot_segment(path):
+            raise ApiError(HTTPStatus.NOT_FOUND, "NotFound", f"no object has the path {path}")
         headers = {"Accept": accept, "Content-Type": content_type} | await self._headers(
             method, path
         )

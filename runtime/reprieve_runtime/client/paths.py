@@ -52,3 +52,12 @@ def object_path(
     if subresource:
         parts.append(subresource)
     return "/".join(parts)
+
+
+def has_dot_segment(path: str) -> bool:
+    """True for a path with the name `.` or `..` in it, which no object has.
+
+    Quoting does not change a dot, and an HTTP client shortens such a path: `jobs/.` would be the
+    collection of all Jobs. Users write names of objects that need not exist, such as an owner's.
+    """
+    return not {".", ".."}.isdisjoint(path.split("/"))

@@ -199,13 +199,13 @@ class ClusterInformers:
         bound = walltime.read(job)
         if bound is not None:
             self._jobs[key] = uid
-        self._pod_cache.put_job(uid, self._walltimes.observe(uid, bound))
+        self._pod_cache.put_job(key[0], uid, self._walltimes.observe(uid, bound))
 
     def _forget_job(self, key: Key) -> None:
         uid = self._jobs.pop(key, None)
         if uid is not None:
             self._walltimes.forget(uid)
-            self._pod_cache.put_job(uid, None)
+            self._pod_cache.put_job(key[0], uid, None)
 
     def _keep_group(self, group: PodGroup) -> None:
         key = (group.metadata.namespace or "", group.metadata.name or "")

@@ -155,9 +155,9 @@ class PodCache:
         }
         return {**groups, **as_observed} if as_observed else groups
 
-    def put_job(self, uid: str, bound: Walltime | None) -> None:
+    def put_job(self, namespace: str, uid: str, bound: Walltime | None) -> None:
         """Record the walltime of a Job; `None`: it has none, or no longer exists."""
-        self._to_reclassify.update(dict.fromkeys(self._dependencies.put_job(uid, bound)))
+        self._to_reclassify.update(dict.fromkeys(self._dependencies.put_job(namespace, uid, bound)))
 
     def put_group(self, key: Key, group: PodGroupInfo | None) -> None:
         """Record a native group; `None`: it no longer exists."""

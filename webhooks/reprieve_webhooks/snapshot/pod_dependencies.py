@@ -11,10 +11,10 @@ from reprieve_policy.kube.pods import Pod
 from reprieve_runtime.client.reflector import Key
 
 V = TypeVar("V")
-Dependency = tuple[str, str]
-"""What a pod depends on: `Job` and a uid, or a native group's namespace and name.
+Dependency = tuple[str, ...]
+"""What a pod depends on: `Job`, its namespace and uid, or a native group's namespace and name.
 
-No namespace has a capital letter, so that the two cannot be confused.
+The uid alone would not do: a pod of another tenant may name it as its owner's.
 """
 
 _JOB = "Job"
@@ -28,9 +28,9 @@ class PodDependencies:
         self._jobs: dict[Dependency, Walltime] = {}
         self._groups: dict[Dependency, PodGroupInfo] = {}
 
-    def put_job(self, uid: str, bound: Walltime | None) -> Collection[Key]:
+    def put_job(self, namespace: str, uid: str, bound: Walltime | None) -> Collection[Key]:
         """Record the walltime of a Job; return the pods that this concerns."""
-        return self._put(self._jobs, (_JOB, uid), bound)
+        return self._put(self._jobs, (_JOB, namespace, uid), bound)
 
     def put_group(self, key: Key, group: PodGroupInfo | None) -> Collection[Key]:
         """Record a native group; return the pods that this concerns."""
@@ -73,6 +73,6 @@ def dependencies_of(pod: Pod) -> Iterator[Dependency]:
     """Yield the Job and the native group of a pod, also if nothing is known of them."""
     job, group = owning_job_of(pod.metadata), pod_group_name_of(pod.spec.schedulingGroup)
     if job is not None:
-        yield _JOB, job.uid
+        yield _JOB, pod.metadata.namespace or "", job.uid
     if group:
         yield pod.metadata.namespace or "", group

@@ -41,6 +41,7 @@ from reprieve_testing.objects.builders import NOW, after, an_eviction
 from reprieve_testing.servers.stub_api import StubApi, stub_api
 
 JOBS = "/apis/batch/v1/namespaces/team/jobs"
+JOBS_OF_OTHERS = "/apis/batch/v1/namespaces/others/jobs"
 HINTED = an_eviction().hinted(deadline=after(600)).build()
 SAVED = replace(
     HINTED,
@@ -87,7 +88,8 @@ async def a_ledger(
         "resourceVersion": "3",
         "annotations": annotations,
     }
-    async with stub_api(directory, collections={JOBS: {"train": {"metadata": job}}}) as (stub, api):
+    collections = {JOBS: {"train": {"metadata": job}}, JOBS_OF_OTHERS: {}}
+    async with stub_api(directory, collections=collections) as (stub, api):
         effects = Writes(
             api,
             CallLimiter(32),
@@ -135,6 +137,34 @@ def test_the_owner_has_the_time_of_the_last_checkpoint_of_its_pods(
 def test_a_pod_without_an_owner_costs_no_call(tmp_path: Path) -> None:
     stub = publish(tmp_path, a_pod(owned=False), after(60))
     assert (stub.patches, dict(stub.calls)) == ([], {})
+
+
+def test_a_pod_that_names_the_uid_of_anothers_owner_keeps_no_ledger_from_it(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with a_ledger(tmp_path) as (stub, writer):
+            forged = a_pod(namespace="others")
+            assert forged.metadata.ownerReferences
+            owner = replace(forged.metadata.ownerReferences[0], name="x")
+            metadata = replace(forged.metadata, ownerReferences=[owner])
+            await writer.record(replace(forged, metadata=metadata), GOING)
+            await writer.record(a_pod(), GOING)
+            assert [path for path, _ in stub.patches] == [f"{JOBS}/train"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_name_that_no_object_has_is_no_path_to_a_collection(tmp_path: Path, name: str) -> None:
+    async def run() -> None:
+        async with a_ledger(tmp_path) as (stub, writer):
+            forged = a_pod()
+            assert forged.metadata.ownerReferences
+            owner = replace(forged.metadata.ownerReferences[0], name=name)
+            metadata = replace(forged.metadata, ownerReferences=[owner])
+            await writer.record(replace(forged, metadata=metadata), GOING)
+            assert (stub.patches, dict(stub.calls)) == ([], {})
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("known", ["2026-11-21T12:00:30Z", "2026-11-21T12:01:30Z"])

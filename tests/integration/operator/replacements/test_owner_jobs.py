@@ -1,5 +1,6 @@
 """A Job is read once for all its victims, and again after a second; a missing Job each time."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,14 +18,9 @@ OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job", "co
 JOB = {"metadata": {"name": "j", "namespace": "team", "uid": "job"}, "spec": {}}
 
 
-def a_pod_of_the_job(uid: str) -> VictimPod:
-    return msgspec.convert(
-        {
-            "metadata": {"name": uid, "namespace": "team", "uid": uid, "ownerReferences": [OWNER]},
-            "spec": {},
-        },
-        VictimPod,
-    )
+def a_pod_of_the_job(uid: str, namespace: str = "team") -> VictimPod:
+    metadata = {"name": uid, "namespace": namespace, "uid": uid, "ownerReferences": [OWNER]}
+    return msgspec.convert({"metadata": metadata, "spec": {}}, VictimPod)
 
 
 class Cluster:
@@ -36,9 +32,11 @@ class Cluster:
         clock = SimpleNamespace(monotonic=lambda: self.now, now=lambda: NOW)
         self.jobs = OwnerJobs(cast("Writes", self), cast("Clock", clock))
 
-    async def get(self, _: str, kind: type[Job]) -> Job | None:
+    async def get(self, path: str, kind: type[Job]) -> Job | None:
         self.reads += 1
-        return None if self.job is None else msgspec.convert(self.job, kind)
+        await asyncio.sleep(0)
+        is_known = self.job is not None and "/namespaces/team/" in path
+        return msgspec.convert(self.job, kind) if is_known else None
 
     async def list_pages(self, *_: object, **__: object) -> AsyncIterator[list[VictimPod]]:
         self.lists += 1
@@ -54,6 +52,15 @@ async def test_victims_of_one_job_share_what_was_read_for_a_second():
         assert len(found.other_pods) == 1
         reads.append((cluster.reads, cluster.lists))
     assert reads == [(1, 1), (1, 1), (2, 2)]
+
+
+async def test_a_pod_of_another_namespace_that_names_the_same_owner_changes_nothing():
+    cluster = Cluster()
+    pods = [a_pod_of_the_job("x", "attacker"), a_pod_of_the_job("a")]
+    assert [found is not None for found in await asyncio.gather(*map(cluster.jobs.get, pods))] == [
+        False,
+        True,
+    ]
 
 
 async def test_a_job_that_does_not_exist_is_read_each_time():

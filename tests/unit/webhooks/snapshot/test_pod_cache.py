@@ -502,7 +502,7 @@ def test_the_walltime_of_a_job_bounds_its_pods_before_and_after_it_is_known(
     cluster: Cluster,
 ) -> None:
     cluster.put("a", ownerReferences=[JOB])
-    cluster.pod_cache.put_job("job-1", WALLTIME)
+    cluster.pod_cache.put_job("team", "job-1", WALLTIME)
     cluster.put("b", ownerReferences=[JOB])
     cluster.put("c", ownerReferences=[JOB | {"uid": "job-2"}])
     cluster.settle()
@@ -511,8 +511,17 @@ def test_the_walltime_of_a_job_bounds_its_pods_before_and_after_it_is_known(
         WALLTIME,
         None,
     ]
-    cluster.pod_cache.put_job("job-1", None)
-    cluster.pod_cache.put_job("never-was", None)
+    cluster.pod_cache.put_job("team", "job-1", None)
+    cluster.pod_cache.put_job("team", "never-was", None)
+    cluster.settle()
+    assert cluster.scheduled_pod("a").progress.walltime is None
+
+
+def test_a_pod_that_names_the_uid_of_another_namespaces_job_has_not_its_walltime(
+    cluster: Cluster,
+) -> None:
+    cluster.put("a", ownerReferences=[JOB])
+    cluster.pod_cache.put_job("others", "job-1", WALLTIME)
     cluster.settle()
     assert cluster.scheduled_pod("a").progress.walltime is None
 
