@@ -70,6 +70,12 @@ def a_stateful_set(policy: str) -> Any:
     }
 
 
+def a_replica_set() -> Any:
+    made = a_stateful_set("Parallel")
+    spec = {key: made["spec"][key] for key in ("replicas", "selector", "template")}
+    return {**made, "kind": "ReplicaSet", "spec": spec}
+
+
 @contextmanager
 def pod_cannot_be_changed(gated: Gated, pod: str) -> Iterator[None]:
     """Add a foreign policy that refuses every change of a pod, for the block."""
@@ -263,6 +269,14 @@ def test_a_pod_that_cannot_be_changed_delays_no_other_and_is_retried(
         )
         wait_for("Event", lambda: "GangReleased" in gated.events(), SECONDS)
         assert is_gated(gated.cluster.pod(gated.namespace, "set-0"))
+    gated.wait_pods("running", 3, runs)
+
+
+def test_the_pods_of_a_replica_set_wait_for_their_gang(gated: Gated) -> None:
+    gated.allow_pods(2)
+    gated.create(a_replica_set())
+    gated.wait_pods("held", 2, is_held)
+    gated.allow_pods(3)
     gated.wait_pods("running", 3, runs)
 
 

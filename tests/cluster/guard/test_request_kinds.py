@@ -121,6 +121,18 @@ def test_a_victim_that_is_protected_from_its_preemptor_is_refused_and_never_mark
         assert "reprieve.dev/soft-eviction" not in metadata(ours, team, "kept")["labels"]
 
 
+def test_a_pod_of_a_service_is_refused_on_a_node_that_is_not_lent(ours: GuardedCluster) -> None:
+    with ours.namespace("service") as team:
+        ours.kubectl.read("annotate", "namespace", team, "reprieve.dev/workload-type=service")
+        lowest = {"labels": {"reprieve.dev/preemption-class": "0"}, "annotations": HINT}
+        ours.create(team, a_pod("kept", slots=2, priority_class=LOW, node="kwok-0", **lowest))
+        ours.running(team, "kept")
+        ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
+        wait_for("the scheduler is refused", lambda: ours.calls(team))
+        assert "its node is not lent" in ours.delete_as_scheduler(team, "kept")
+        assert {call.code for call in ours.calls(team)} == {429}
+
+
 def test_a_toleration_protects_until_it_ends_and_then_the_pod_is_notified_and_deleted(
     ours: GuardedCluster,
 ) -> None:
