@@ -49,10 +49,11 @@ def pace(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def ours(pace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtenderCluster]:
-    gates = "" if pace == ASYNCHRONOUS else "SchedulerAsyncPreemption=false"
+    synchronous = ("--feature-gates", "SchedulerAsyncPreemption=false")
+    flags = () if pace == ASYNCHRONOUS else synchronous
     directory = tmp_path_factory.mktemp("scheduler")
     with extender_cluster(
-        f"test-guard-sets-{pace[:4]}", directory, nodes=2, feature_gates=gates
+        f"test-guard-sets-{pace[:4]}", directory, nodes=2, cluster_flags=flags
     ) as made:
         for priority_class in (a_priority_class(LOW, 1000), a_priority_class(URGENT, 5000)):
             made.cluster.kubectl.apply(priority_class)

@@ -6,6 +6,7 @@ name that takes any spec; no such controller runs.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from realcluster import install
 from realcluster.client.kubectl import Done
+from realcluster.client.objects import RefusedError
 from realcluster.programs import WEBHOOKS
 from reprieve_policy import keys
 from reprieve_testing.cluster.hack_cluster import NAMESPACE, OwnCluster, own_cluster
@@ -219,6 +221,20 @@ def test_a_policy_survives_that_the_manifests_are_applied_again(ours: OwnCluster
         ours.kubectl.read(*words, "-f", "-", stdin=rendered)
         found = ours.kubectl.get("configmap", "reprieve-policy", "-n", OPERATOR_NAMESPACE)
         assert found["data"] == {"ceiling": "45m", "maxVictims": "5"}
+
+
+def test_what_is_created_together_with_its_namespace_is_held_to_its_policy(
+    ours: OwnCluster,
+) -> None:
+    # Some of these Namespaces may be too new for the webhooks' watch.
+    client, policy = ours.kubectl.client, {keys.ALLOWED_PREEMPTION_CLASSES: "0-1"}
+    job = an_object("batch/v1", "Job", "together", spec=a_job("5"))
+    for number in range(20):
+        name = f"new-{number}"
+        client.create(an_object("v1", "Namespace", name, annotations=policy))
+        with pytest.raises(RefusedError, match=re.escape("0-1")):
+            client.create(job, namespace=name)
+        client.delete("namespace", name)
 
 
 def a_config_map(**data: str) -> Any:

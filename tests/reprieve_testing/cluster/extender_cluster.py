@@ -142,7 +142,7 @@ def extender_cluster(
     directory: Path,
     *,
     nodes: int,
-    feature_gates: str = "",
+    cluster_flags: tuple[object, ...] = (),
     extra: tuple[object, ...] = (),
 ) -> Iterator[ExtenderCluster]:
     """Make a cluster whose scheduler calls our extender; `extra` are further flags of the
@@ -150,8 +150,8 @@ def extender_cluster(
     """
     config = directory / "scheduler.yaml"
     config.write_text(BARE)
-    gates = ("--feature-gates", feature_gates) if feature_gates else ()
-    with own_cluster(name, "--kwok-nodes", nodes, "--scheduler-config", config, *gates) as cluster:
+    flags = ("--kwok-nodes", nodes, "--scheduler-config", config, *cluster_flags)
+    with own_cluster(name, *flags) as cluster:
         programs = _programs(cluster, extra)
         install.install(cluster.kubectl, install.LOCAL, cluster.cluster.port("webhooks"))
         cluster.kubectl.read("apply", "-f", RIGHTS)
