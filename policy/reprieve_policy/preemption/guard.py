@@ -171,23 +171,22 @@ def retry_after(
     *,
     is_asynchronous: bool,
     is_short: bool = False,
-    recent_victim_count: int,
+    waiting_victim_count: int,
     now: datetime,
 ) -> int | None:
     """Return the seconds that the client must wait; `None` if it comes back by itself.
 
-    `recent_victim_count`: how many victims on the same node were refused recently, this one
-    included; each is a separate client. With several victims the scheduler waits for all of them,
-    so each wait is only as long as the rate limit demands. The same holds if the answer should be
-    short (`is_short`).
+    `waiting_victim_count`: for how many victims of the preemptor a client waits to ask again, this
+    one included. With several, the scheduler waits for all of them, so each wait is only as long as
+    the rate limit demands. The same holds if the answer should be short (`is_short`).
     """
     if request_kind is RequestKind.EVICTION or not is_asynchronous:
         return None
-    least = retry_interval_seconds(recent_victim_count)
+    least = retry_interval_seconds(waiting_victim_count)
     if is_short:
         return least
     most = MAX_RETRY_SECONDS if decision.is_postponed else REFUSED_RETRY_SECONDS
-    if decision.until is None or recent_victim_count > 1:
+    if decision.until is None or waiting_victim_count > 1:
         return max(least, MIN_RETRY_SECONDS if decision.is_postponed else most)
     return max(least, min(most, math.ceil((decision.until - now).total_seconds())))
 

@@ -333,7 +333,11 @@ class Guard:
             context.request_kind,
             is_asynchronous=mode is not SchedulerMode.UNKNOWN,
             is_short=is_short,
-            recent_victim_count=self._refusal_history.count_recent_victims(node, uid, by),
+            waiting_victim_count=(
+                self._waiting_requests.count_victims(uid, by)
+                if by
+                else self._refusal_history.count_recent_victims(node, uid, by)
+            ),
             now=self._now(),
         )
         if context.request_kind is RequestKind.PREEMPTION:

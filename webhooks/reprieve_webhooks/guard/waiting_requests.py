@@ -1,5 +1,8 @@
 """The requests of schedulers that were told when to come back, and are not back yet.
 
+Each is a client that sleeps, and asks again by itself. The more of them a preemptor has, the longer
+each has to sleep; the other victims of the preemptor, which were answered with 404, ask no more.
+
 Before kube-scheduler 1.35, a preemptor that waits to delete its last victim stays in the scheduling
 queue: each pod that ends in the cluster starts another deletion of the same victim, beside the one
 that waits. If each of them were told a time, each would come back ten times.
@@ -10,20 +13,25 @@ from collections.abc import Callable
 
 from reprieve_runtime.bounded_dict import BoundedDict
 
-_MAX_PAIRS = 5000
-"""Pairs of a victim and a preemptor; beyond that, the oldest are forgotten."""
+_MAX_PREEMPTORS = 5000
+"""Preemptors; beyond that, the oldest are forgotten."""
 
 
 class WaitingRequests:
-    """When each waiting request for a victim is due, by the victim and the preemptor."""
+    """When each waiting request of a preemptor is due, by the victim that it is for."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._due: BoundedDict[tuple[str, str], list[float]] = BoundedDict(_MAX_PAIRS)
+        self._due: BoundedDict[str, dict[str, list[float]]] = BoundedDict(_MAX_PREEMPTORS)
 
     def add(self, uid: str, by: str, seconds: float) -> None:
         """Record that a request for this victim was told to come back in so many seconds."""
-        self._due[uid, by] = [*self._not_due(uid, by), self._monotonic() + seconds]
+        due = self._not_due(by)
+        self._due[by] = {**due, uid: [*due.get(uid, ()), self._monotonic() + seconds]}
+
+    def count_victims(self, uid: str, by: str) -> int:
+        """Return for how many victims of the preemptor requests wait, this one included."""
+        return len(self._not_due(by).keys() | {uid})
 
     def is_enough(self, uid: str, by: str, preemptors: int) -> bool:
         """True where another request of so many preemptors need not wait too.
@@ -31,8 +39,11 @@ class WaitingRequests:
         Twice as many: a client that has come back ten times gives up, and its scheduler asks again
         at once, which looks like one more request.
         """
-        return len(self._not_due(uid, by)) >= 2 * preemptors
+        return len(self._not_due(by).get(uid, ())) >= 2 * preemptors
 
-    def _not_due(self, uid: str, by: str) -> list[float]:
+    def _not_due(self, by: str) -> dict[str, list[float]]:
         now = self._monotonic()
-        return [due for due in self._due.get((uid, by), ()) if due > now]
+        left = {
+            uid: [due for due in dues if due > now] for uid, dues in self._due.get(by, {}).items()
+        }
+        return {uid: dues for uid, dues in left.items() if dues}

@@ -131,7 +131,7 @@ def calls_a_second(*shares: int, is_postponed: bool = True) -> float:
             decision,
             RequestKind.PREEMPTION,
             is_asynchronous=True,
-            recent_victim_count=seen,
+            waiting_victim_count=seen,
             now=now,
         )
         assert seconds is not None

@@ -539,6 +539,40 @@ async def test_of_two_victims_only_the_last_one_has_its_preemptor_wait(here: Gua
     assert codes == [404] * (len(codes) - 1) + [429]
 
 
+async def test_however_many_victims_there_are_the_wait_at_the_last_one_is_short(
+    here: GuardFixture,
+) -> None:
+    """Without this, the preemptor would sleep long after its victims are gone."""
+    tell_the_time(here)
+    names = ["train", *(f"pod-{number}" for number in range(5))]
+    await here.delete_and_nominate(a_victim())
+    answers = []
+    while not any(map(seconds_of, answers)) and len(answers) < 100:
+        here.clock_seconds += 0.5
+        answers = [await here.delete(another_victim(name, labels=MARKED)) for name in names]
+    assert [seconds_of(answer) for answer in answers] == [None] * 5 + [4]
+    # It comes back as often as one long wait would have taken, and only for this victim.
+    times = 0
+    while code_of(answers[-1]) == 429:
+        here.clock_seconds += 4
+        times += 1
+        answers.append(await here.delete(another_victim(names[-1], labels=MARKED)))
+    assert times == len(names)
+
+
+async def test_victims_that_count_as_gone_do_not_lengthen_the_wait_for_a_refused_one(
+    here: GuardFixture,
+) -> None:
+    tell_the_time(here)
+    await here.delete_and_nominate(a_victim())
+    for number in range(5):
+        assert code_of(await here.delete(another_victim(f"pod-{number}"))) == 404
+    refused = [
+        await here.delete(another_victim(f"kept-{number}", labels=PROTECTED)) for number in range(2)
+    ]
+    assert [seconds_of(answer) for answer in refused] == [5, 8]
+
+
 async def test_of_two_victims_that_are_marked_and_asked_for_at_once_it_waits_at_the_last_one(
     here: GuardFixture,
 ) -> None:

@@ -507,15 +507,15 @@ RETRIES: dict[str, tuple[GuardDecision, int, int]] = {
 }
 
 
-@pytest.mark.parametrize(("ruling", "recent_victim_count", "want"), RETRIES.values(), ids=RETRIES)
+@pytest.mark.parametrize(("ruling", "waiting_victim_count", "want"), RETRIES.values(), ids=RETRIES)
 def test_an_asynchronous_scheduler_gets_a_retry_time(
-    ruling: GuardDecision, recent_victim_count: int, want: int
+    ruling: GuardDecision, waiting_victim_count: int, want: int
 ) -> None:
     found = guard.retry_after(
         ruling,
         RequestKind.PREEMPTION,
         is_asynchronous=True,
-        recent_victim_count=recent_victim_count,
+        waiting_victim_count=waiting_victim_count,
         now=NOW,
     )
     assert found == want
@@ -523,13 +523,13 @@ def test_an_asynchronous_scheduler_gets_a_retry_time(
 
 def test_if_the_retry_time_must_be_short_every_decision_gets_the_shortest() -> None:
     for ruling in (put_off(600), refused(600), refused(None)):
-        for recent_victim_count, want in ((1, 4), (3, 12), (40, 30)):
+        for waiting_victim_count, want in ((1, 4), (3, 12), (40, 30)):
             found = guard.retry_after(
                 ruling,
                 RequestKind.PREEMPTION,
                 is_asynchronous=True,
                 is_short=True,
-                recent_victim_count=recent_victim_count,
+                waiting_victim_count=waiting_victim_count,
                 now=NOW,
             )
             assert found == want
@@ -544,7 +544,7 @@ def test_a_synchronous_scheduler_and_a_drain_get_no_retry_time() -> None:
         ruling = put_off(12)
         assert (
             guard.retry_after(
-                ruling, kind, is_asynchronous=is_asynchronous, recent_victim_count=1, now=NOW
+                ruling, kind, is_asynchronous=is_asynchronous, waiting_victim_count=1, now=NOW
             )
             is None
         )
@@ -599,11 +599,11 @@ def calls_a_second(ruling: GuardDecision, *seen: int) -> float:
             ruling,
             RequestKind.PREEMPTION,
             is_asynchronous=True,
-            recent_victim_count=recent_victim_count,
+            waiting_victim_count=waiting_victim_count,
             now=NOW,
         )
         or 0
-        for recent_victim_count in seen
+        for waiting_victim_count in seen
     ]
     lasts = 10 * min(pauses)
     return (
@@ -616,20 +616,20 @@ def test_the_victims_of_a_preemptor_cause_at_most_one_call_a_second(
     ruling: GuardDecision,
 ) -> None:
     """For every answer that there is."""
-    for recent_victim_count in range(1, AT_ONCE + 1):
-        assert calls_a_second(ruling, recent_victim_count) <= 0.6
-    for recent_victim_count in range(AT_ONCE, 28):
-        assert calls_a_second(ruling, recent_victim_count) <= 1
+    for waiting_victim_count in range(1, AT_ONCE + 1):
+        assert calls_a_second(ruling, waiting_victim_count) <= 0.6
+    for waiting_victim_count in range(AT_ONCE, 28):
+        assert calls_a_second(ruling, waiting_victim_count) <= 1
 
 
 @pytest.mark.parametrize("ruling", ANSWERS)
 def test_two_replicas_that_see_half_of_the_victims_get_at_most_one_call_a_second(
     ruling: GuardDecision,
 ) -> None:
-    for recent_victim_count in range(2, AT_ONCE + 1):
+    for waiting_victim_count in range(2, AT_ONCE + 1):
         assert (
             calls_a_second(
-                ruling, recent_victim_count // 2, recent_victim_count - recent_victim_count // 2
+                ruling, waiting_victim_count // 2, waiting_victim_count - waiting_victim_count // 2
             )
             <= 0.6
         )
@@ -639,9 +639,9 @@ def test_two_replicas_that_see_half_of_the_victims_get_at_most_one_call_a_second
 def test_two_replicas_that_see_unequal_parts_get_at_most_one_call_a_second(
     ruling: GuardDecision,
 ) -> None:
-    for recent_victim_count in range(2, AT_ONCE):
-        for others in range(1, recent_victim_count):
-            assert calls_a_second(ruling, others, recent_victim_count - others) <= 1
+    for waiting_victim_count in range(2, AT_ONCE):
+        for others in range(1, waiting_victim_count):
+            assert calls_a_second(ruling, others, waiting_victim_count - others) <= 1
 
 
 def test_an_allowed_request_has_no_mark_and_no_warning() -> None:

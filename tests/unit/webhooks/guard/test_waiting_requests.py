@@ -10,9 +10,9 @@ class Clock:
         self.seconds = 1000.0
         self.waiting = WaitingRequests(lambda: self.seconds)
 
-    def tell(self, *, times: int = 1, by: str = "p") -> None:
+    def tell(self, uid: str = "a", *, times: int = 1, by: str = "p") -> None:
         for _ in range(times):
-            self.waiting.add("a", by, 5)
+            self.waiting.add(uid, by, 5)
 
 
 @pytest.fixture
@@ -46,3 +46,13 @@ def test_requests_for_other_victims_and_of_other_preemptors_do_not_count(clock: 
     clock.tell(times=2)
     assert not clock.waiting.is_enough("b", "p", 1)
     assert not clock.waiting.is_enough("a", "q", 1)
+
+
+def test_the_victims_of_a_preemptor_count_for_which_requests_wait(clock: Clock) -> None:
+    clock.tell("a", times=2)
+    clock.tell("b", by="q")
+    assert [clock.waiting.count_victims(uid, "p") for uid in "ab"] == [1, 2]
+    clock.seconds += 3
+    clock.tell("b")
+    clock.seconds += 2
+    assert [clock.waiting.count_victims(uid, "p") for uid in "abc"] == [2, 1, 2]
