@@ -344,7 +344,7 @@ class Guard:
             self._refusal_history.record_refusal(
                 uid, node, by=by, was_timed=seconds is not None, is_changed=is_changed
             )
-            if seconds is not None:
+            if seconds is not None and by:
                 self._waiting_requests.add(uid, by, seconds)
         return seconds
 
