@@ -20,11 +20,7 @@ from reprieve_testing.cluster.extender_cluster import (
 )
 from reprieve_testing.cluster.hack_cluster import SECONDS
 from reprieve_testing.cluster.handle import OPERATOR_NAMESPACE, wait_for
-from reprieve_testing.cluster.kubernetes_version import (
-    NATIVE_GROUPS,
-    NATIVE_GROUPS_SINCE,
-    is_since,
-)
+from reprieve_testing.cluster.kubernetes_version import NATIVE_GROUPS
 from reprieve_testing.manifests import MANIFESTS, read
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -37,9 +33,8 @@ NAME = "reprieve-scheduler"
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExtenderCluster]:
     # The extender also reads native groups, where they are served.
-    flags = NATIVE_GROUPS if is_since(NATIVE_GROUPS_SINCE) else ()
     directory = tmp_path_factory.mktemp("scheduler")
-    with extender_cluster("test-second", directory, nodes=1, cluster_flags=flags) as made:
+    with extender_cluster("test-second", directory, nodes=1, cluster_flags=NATIVE_GROUPS) as made:
         cluster, processes = made.cluster, made.cluster.cluster.processes
         cluster.kubectl.read("apply", "-n", OPERATOR_NAMESPACE, "-f", SECOND / "rbac.yaml")
         processes.start(

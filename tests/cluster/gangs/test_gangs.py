@@ -20,8 +20,6 @@ from reprieve_testing.cluster.handle import Program, wait_for
 from reprieve_testing.cluster.impersonated_users import until_answered
 from reprieve_testing.cluster.kubernetes_version import (
     NATIVE_GROUPS,
-    NATIVE_GROUPS_SINCE,
-    is_since,
     needs_native_groups,
 )
 
@@ -56,8 +54,7 @@ class Ours:
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Ours]:
-    native_groups = NATIVE_GROUPS if is_since(NATIVE_GROUPS_SINCE) else ()
-    with own_cluster("test-gangs", "--kwok-nodes", 0, *native_groups) as cluster:
+    with own_cluster("test-gangs", "--kwok-nodes", 0, *NATIVE_GROUPS) as cluster:
         programs = cluster.install_webhooks()
         cluster.kubectl.apply(
             a_namespace(WARNED, "warn"), a_priority_class("low", 100), a_priority_class("high", 900)

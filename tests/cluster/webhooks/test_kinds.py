@@ -22,8 +22,6 @@ from reprieve_testing.cluster.handle import OPERATOR_NAMESPACE, wait_for
 from reprieve_testing.cluster.impersonated_users import until_answered
 from reprieve_testing.cluster.kubernetes_version import (
     NATIVE_GROUPS,
-    NATIVE_GROUPS_SINCE,
-    is_since,
     needs_native_groups,
 )
 
@@ -38,8 +36,7 @@ CONTAINERS = [{"name": "main", "image": "none"}]
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[OwnCluster]:
-    native_groups = NATIVE_GROUPS if is_since(NATIVE_GROUPS_SINCE) else ()
-    with own_cluster("test-kinds", "--kwok-nodes", 0, *native_groups) as cluster:
+    with own_cluster("test-kinds", "--kwok-nodes", 0, *NATIVE_GROUPS) as cluster:
         programs = cluster.install_webhooks()
         for name, value in (("low", 100), ("high", 9000)):
             cluster.kubectl.apply(a_priority_class(name, value))

@@ -17,14 +17,19 @@ def needs_kubernetes(minor: int, what: str) -> pytest.MarkDecorator:
     )
 
 
-NATIVE_GROUPS = (
-    "--feature-gates",
-    "GenericWorkload=true",
-    "--runtime-config",
-    "scheduling.k8s.io/v1beta1=true",
-)
-"""Words of `hack/cluster up` with which Kubernetes' own PodGroups and Workloads are served."""
 NATIVE_GROUPS_SINCE = 37
+NATIVE_GROUPS = (
+    (
+        "--feature-gates",
+        "GenericWorkload=true",
+        "--runtime-config",
+        "scheduling.k8s.io/v1beta1=true",
+    )
+    if is_since(NATIVE_GROUPS_SINCE)
+    else ()
+)
+"""Words of `hack/cluster up` with which Kubernetes' own PodGroups and Workloads are served; none on
+versions that do not have them."""
 needs_native_groups = needs_kubernetes(
     NATIVE_GROUPS_SINCE, "PodGroup and no Workload in scheduling.k8s.io/v1beta1"
 )

@@ -24,7 +24,8 @@ UNSEEN: Mapping[Right, str] = {
     Right(WEBHOOKS, "mark", "softevictions.reprieve.dev"): "checked inside admission",
     Right(OPERATOR, "create", "pods/exec"): "checked beside `get`, which the log has",
     Right(WEBHOOKS, "get", "namespaces"): (
-        "for a Namespace that is newer than the watch (test_an_object_that_no_watch_has_seen)"
+        "for a Namespace that is newer than the watch "
+        "(test_an_object_that_no_watch_has_seen_is_read_once)"
     ),
 }
 """Rights that an audit log does not show, or only by chance, and why."""

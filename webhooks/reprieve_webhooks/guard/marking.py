@@ -3,13 +3,16 @@
 import asyncio
 import logging
 from collections.abc import Callable, Container
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from reprieve_policy.preemption import guard
 from reprieve_policy.preemption.guard import RequestKind
 from reprieve_policy.preemption.selection.snapshot import GangKey
 from reprieve_runtime.client.api import ApiError
+from reprieve_runtime.single_flight import SingleFlight
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity, VictimSet, VictimSetLookup
 
 from .evaluator import Evaluator, PossiblePreemptor
@@ -38,8 +41,8 @@ class Marker:
     ) -> None:
         self._reader, self._contexts, self._evaluator, self._now = reader, contexts, evaluator, now
         self._victim_sets = victim_sets
-        self._in_progress: dict[VictimSet, asyncio.Task[None]] = {}
-        """The sets of which other victims are being marked, each by one review."""
+        # Each set is marked by one review at a time.
+        self._sets: SingleFlight[VictimSet, None] = SingleFlight(0.0, limits=None)
 
     async def mark(self, context: ReviewContext, candidate: PossiblePreemptor | None) -> bool:
         """Mark a pod; `False` if it changed since the decision. Raises `ApiError`."""
@@ -88,14 +91,10 @@ class Marker:
         Of a gang that is evicted as a unit one pod suffices: the operator evicts the others. This
         returns before all are marked where that takes long: the rest is marked in the background.
         """
-        task = self._in_progress.get(chosen)
-        if task is None:
-            task = asyncio.create_task(self._mark_others(marked, chosen, candidate))
-            self._in_progress[chosen] = task
-            task.add_done_callback(lambda _: self._in_progress.pop(chosen))
-        done, _ = await asyncio.wait([task], timeout=_WAIT_SECONDS)
-        for each in done:
-            each.result()
+        mark_others = partial(self._mark_others, marked, chosen, candidate)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_WAIT_SECONDS):
+                await self._sets.do(chosen, mark_others)
 
     async def _mark_others(
         self, marked: ReviewContext, chosen: VictimSet, candidate: PossiblePreemptor

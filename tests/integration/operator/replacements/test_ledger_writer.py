@@ -54,11 +54,13 @@ ENDED = replace(SAVED, phase=Phase.FINISHED)
 STAYS = replace(SAVED, phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED)
 
 
-def a_pod(*, phase: str = "Running", owned: bool = True, **fields: Any) -> VictimPod:
+def a_pod(
+    *, phase: str = "Running", owned: bool = True, owner_name: str = "train", **fields: Any
+) -> VictimPod:
     owner = {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "name": "train",
+        "name": owner_name,
         "uid": "uid-of-train",
         "controller": True,
     }
@@ -142,11 +144,7 @@ def test_a_pod_without_an_owner_costs_no_call(tmp_path: Path) -> None:
 def test_a_pod_that_names_the_uid_of_anothers_owner_keeps_no_ledger_from_it(tmp_path: Path) -> None:
     async def run() -> None:
         async with a_ledger(tmp_path) as (stub, writer):
-            forged = a_pod(namespace="others")
-            assert forged.metadata.ownerReferences
-            owner = replace(forged.metadata.ownerReferences[0], name="x")
-            metadata = replace(forged.metadata, ownerReferences=[owner])
-            await writer.record(replace(forged, metadata=metadata), GOING)
+            await writer.record(a_pod(namespace="others", owner_name="x"), GOING)
             await writer.record(a_pod(), GOING)
             assert [path for path, _ in stub.patches] == [f"{JOBS}/train"]
 
@@ -157,11 +155,7 @@ def test_a_pod_that_names_the_uid_of_anothers_owner_keeps_no_ledger_from_it(tmp_
 def test_a_name_that_no_object_has_is_no_path_to_a_collection(tmp_path: Path, name: str) -> None:
     async def run() -> None:
         async with a_ledger(tmp_path) as (stub, writer):
-            forged = a_pod()
-            assert forged.metadata.ownerReferences
-            owner = replace(forged.metadata.ownerReferences[0], name=name)
-            metadata = replace(forged.metadata, ownerReferences=[owner])
-            await writer.record(replace(forged, metadata=metadata), GOING)
+            await writer.record(a_pod(owner_name=name), GOING)
             assert (stub.patches, dict(stub.calls)) == ([], {})
 
     asyncio.run(run())
