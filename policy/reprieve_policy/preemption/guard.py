@@ -172,6 +172,7 @@ def retry_after(
     is_asynchronous: bool,
     is_short: bool = False,
     waiting_victim_count: int,
+    asked_victim_count: int = 1,
     now: datetime,
 ) -> int | None:
     """Return the seconds that the client must wait; `None` if it comes back by itself.
@@ -179,6 +180,9 @@ def retry_after(
     `waiting_victim_count`: for how many victims of the preemptor a client waits to ask again, this
     one included. With several, the scheduler waits for all of them, so each wait is only as long as
     the rate limit demands. The same holds if the answer should be short (`is_short`).
+
+    `asked_victim_count`: how many victims on the node the preemptor was asked about lately. After a
+    wait for a refused one, the scheduler asks for all of them again.
     """
     if request_kind is RequestKind.EVICTION or not is_asynchronous:
         return None
@@ -186,6 +190,10 @@ def retry_after(
     if is_short:
         return least
     most = MAX_RETRY_SECONDS if decision.is_postponed else REFUSED_RETRY_SECONDS
+    if not decision.is_postponed:
+        # A second apart: the first that is back ends the attempt, and the others with it.
+        least = max(least, attempt_seconds(asked_victim_count) + waiting_victim_count - 1)
+    least = min(least, MAX_RETRY_SECONDS)
     if decision.until is None or waiting_victim_count > 1:
         return max(least, MIN_RETRY_SECONDS if decision.is_postponed else most)
     return max(least, min(most, math.ceil((decision.until - now).total_seconds())))
@@ -194,6 +202,15 @@ def retry_after(
 def retry_interval_seconds(victims: int) -> int:
     """Return the least time between two requests for one of so many victims of a preemptor."""
     return min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * max(1, victims))
+
+
+def attempt_seconds(victims: int) -> int:
+    """Return the least time of an attempt in which each victim is asked for, and one is refused.
+
+    A second for each request: the refused victim is asked for once more, which ends the attempt,
+    and a request may come twice, if its victim changes meanwhile.
+    """
+    return victims + 2
 
 
 def should_answer_not_found(

@@ -328,17 +328,27 @@ class Guard:
     ) -> int | None:
         uid, node = context.victim.uid, context.victim.node
         by = nominees[0].preemptor_key if nominees else ""
-        seconds = guard.retry_after(
-            decision,
-            context.request_kind,
-            is_asynchronous=mode is not SchedulerMode.UNKNOWN,
-            is_short=is_short,
-            waiting_victim_count=(
-                self._waiting_requests.count_victims(uid, by)
-                if by
-                else self._refusal_history.count_recent_victims(node, uid, by)
-            ),
-            now=self._now(),
+        ends_attempt = (
+            not decision.is_postponed
+            and not decision.has_victims_elsewhere
+            and self._waiting_requests.try_end(uid, by)
+        )
+        seconds = (
+            None
+            if ends_attempt
+            else guard.retry_after(
+                decision,
+                context.request_kind,
+                is_asynchronous=mode is not SchedulerMode.UNKNOWN,
+                is_short=is_short,
+                waiting_victim_count=(
+                    self._waiting_requests.count_victims(uid, by)
+                    if by
+                    else self._refusal_history.count_recent_victims(node, uid, by)
+                ),
+                asked_victim_count=self._refusal_history.count_victims(node, uid, by),
+                now=self._now(),
+            )
         )
         if context.request_kind is RequestKind.PREEMPTION:
             self._refusal_history.record_refusal(

@@ -173,6 +173,15 @@ class RefusalHistory:
             }
         )
 
+    def count_victims(self, node: str, uid: str, by: str) -> int:
+        """Return how many victims of this preemptor on the node were refused recently.
+
+        This pod counts as well.
+        """
+        return len(
+            {uid, *(other for other, refusal in self._recent_of(by) if refusal.node == node)}
+        )
+
     def retries_despite_not_found(self, uid: str, node: str, by: str) -> bool:
         """True where a preemptor retries often although it was answered with 404.
 
@@ -251,8 +260,11 @@ class RefusalHistory:
             lambda entry: entry[1].refused_at > since, reversed(self._refusals.items())
         )
 
+    def _recent_of(self, by: str) -> Iterator[tuple[str, _Refusal]]:
+        return (entry for entry in self._recent() if entry[1].preemptor == by)
+
     def _victims_of(self, by: str) -> set[str]:
-        return {uid for uid, refusal in self._recent() if refusal.preemptor == by}
+        return {uid for uid, _ in self._recent_of(by)}
 
     def _requests_before(self, uid: str, by: str) -> _Requests:
         """Return the requests that a request for this victim follows; none after a pause."""

@@ -33,6 +33,16 @@ class WaitingRequests:
         """Return for how many victims of the preemptor requests wait, this one included."""
         return len(self._not_due(by).keys() | {uid})
 
+    def try_end(self, uid: str, by: str) -> bool:
+        """Return whether a request for this victim is back from its wait; if so, none waits on.
+
+        An error now ends the attempt of which they are parts, and with it the other requests.
+        """
+        is_back = bool(self._due.get(by, {}).get(uid)) and uid not in self._not_due(by)
+        if is_back:
+            self._due.pop(by)
+        return is_back
+
     def is_enough(self, uid: str, by: str, preemptors: int) -> bool:
         """True where another request of so many preemptors need not wait too.
 

@@ -1,6 +1,7 @@
 """The preemptor of a victim: nominations, the extender's sets, and the scheduler's retry time."""
 
 import asyncio
+import heapq
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
@@ -39,6 +40,7 @@ from reprieve_testing.servers.stub_api import StubApi, until
 from reprieve_webhooks.guard import marking, reader
 
 PROTECTED = {keys.PREEMPTIBLE: "false"}
+TOLD = HINT | {keys.EVICTION: HINTED}
 
 
 @pytest_asyncio.fixture
@@ -335,7 +337,7 @@ async def test_each_pod_of_a_set_is_evaluated_by_itself(tmp_path: Path) -> None:
         another_victim("replaced", uid="another"),
         another_victim("leaves", deletionTimestamp="2026-11-21T12:00:00Z"),
         another_victim("plain", annotations={}),
-        another_victim("told", annotations=HINT | {keys.EVICTION: HINTED}),
+        another_victim("told", annotations=TOLD),
         another_victim("last"),
     ]
     async with guard_fixture(tmp_path, a_victim(), *fellows) as here:
@@ -350,7 +352,7 @@ async def test_each_pod_of_a_set_is_evaluated_by_itself(tmp_path: Path) -> None:
 SAVING = {"labels": MARKED, "annotations": HINT | {keys.PREEMPTOR: "uid-of-high"}}
 BESIDE: Mapping[str, tuple[Any, bool]] = {
     "saves": (another_victim("two", annotations=HINT), True),
-    "is saving": (another_victim("two", annotations=HINT | {keys.EVICTION: HINTED}), True),
+    "is saving": (another_victim("two", annotations=TOLD), True),
     "wants no notice either": (another_victim("two", annotations={}), False),
     "is another pod by now": (another_victim("two", uid="another"), False),
     "has left": (another_victim("three"), False),
@@ -471,7 +473,7 @@ async def test_a_pod_that_was_not_marked_is_never_answered_with_404_and_gets_a_s
 
 CHANGED: Mapping[str, tuple[Any, int]] = {
     "was marked by the review of another victim": (SAVING, 404),
-    "is being saved": ({"annotations": HINT | {keys.EVICTION: HINTED}}, 404),
+    "is being saved": ({"annotations": TOLD}, 404),
     "is another pod by now": ({"uid": "another"}, 429),
     "is protected by now": ({"labels": {keys.PREEMPTIBLE: "false"}}, 429),
     "changed once more": ({}, 429),
@@ -570,7 +572,90 @@ async def test_victims_that_count_as_gone_do_not_lengthen_the_wait_for_a_refused
     refused = [
         await here.delete(another_victim(f"kept-{number}", labels=PROTECTED)) for number in range(2)
     ]
-    assert [seconds_of(answer) for answer in refused] == [5, 8]
+    # A second for each victim that it was asked about, as its scheduler asks for all again.
+    assert [seconds_of(answer) for answer in refused] == [9, 11]
+
+
+async def test_a_refused_preemptor_looks_for_another_place_after_one_wait(
+    here: GuardFixture,
+) -> None:
+    tell_the_time(here)
+    kept = a_victim(labels=PROTECTED)
+    answers = [await here.delete_and_nominate(kept)]
+    for _ in range(3):
+        here.clock_seconds += 5
+        # The first is back from its wait, the second belongs to the scheduler's next attempt.
+        answers += [await here.delete(kept), await here.delete(kept)]
+    assert {code_of(answer) for answer in answers} == {429}
+    assert [seconds_of(answer) for answer in answers] == [5, *[None, 5] * 3]
+
+
+VICTIMS = range(1, 17)
+
+
+@pytest.mark.parametrize("victims", VICTIMS)
+async def test_a_preemptor_with_refused_victims_causes_at_most_one_call_a_second(
+    here: GuardFixture, victims: int
+) -> None:
+    for refused in {1, (victims + 1) // 2, victims}:
+        scheduler = RefusedScheduler(here, victims, refused)
+        await scheduler.run(until=here.clock_seconds + _FIRST_SECONDS)
+        calls = await scheduler.run(until=here.clock_seconds + _WATCHED_SECONDS)
+        assert calls / _WATCHED_SECONDS <= 1
+
+
+_FIRST_SECONDS, _WATCHED_SECONDS = 30, 300
+
+
+class RefusedScheduler:
+    """Asks for victims as kube-scheduler does (`framework/preemption/executor.go`).
+
+    For all but one, then for that one; each request that is told a time comes back. Another error
+    ends the attempt, and the next one begins.
+    """
+
+    def __init__(self, here: GuardFixture, victims: int, refused: int) -> None:
+        tell_the_time(here)
+        self._here = here
+        self._victims = [
+            another_victim(
+                f"{victims}-{refused}-{number}",
+                **({"labels": PROTECTED} if number < refused else {"annotations": TOLD}),
+            )
+            for number in range(victims)
+        ]
+        self._is_new = True
+
+    async def run(self, until: float) -> int:
+        """Return the number of calls until that time."""
+        calls = 0
+        while self._here.clock_seconds < until:
+            calls += await self._attempt(until)
+        return calls
+
+    async def _attempt(self, until: float) -> int:
+        calls = 0
+        for together in (self._victims[:-1], self._victims[-1:]):
+            due = [(self._here.clock_seconds, number) for number in range(len(together))]
+            while due and self._here.clock_seconds < until:
+                at, number = heapq.heappop(due)
+                self._here.clock_seconds = max(at, self._here.clock_seconds)
+                answer = await self._ask(together[number])
+                calls += 1
+                seconds = seconds_of(answer)
+                if seconds is not None:
+                    heapq.heappush(due, (self._here.clock_seconds + seconds, number))
+                elif code_of(answer) == 429:
+                    self._here.clock_seconds += 0.02
+                    return calls
+        self._here.clock_seconds += 1
+        return calls
+
+    async def _ask(self, victim: Any) -> Any:
+        if not self._is_new:
+            return await self._here.delete(victim)
+        self._is_new = False
+        return await self._here.delete_and_nominate(victim)
 
 
 async def test_of_two_victims_that_are_marked_and_asked_for_at_once_it_waits_at_the_last_one(

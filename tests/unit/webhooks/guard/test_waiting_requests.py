@@ -56,3 +56,26 @@ def test_the_victims_of_a_preemptor_count_for_which_requests_wait(clock: Clock) 
     clock.tell("b")
     clock.seconds += 2
     assert [clock.waiting.count_victims(uid, "p") for uid in "abc"] == [2, 1, 2]
+
+
+def test_a_request_that_is_back_ends_the_attempt_once_and_with_it_the_other_requests(
+    clock: Clock,
+) -> None:
+    assert not clock.waiting.try_end("a", "p")
+    clock.tell("a")
+    clock.tell("b")
+    clock.tell("c", by="q")
+    clock.seconds += 4.9
+    assert not clock.waiting.try_end("a", "p")
+    clock.seconds += 0.1
+    assert not clock.waiting.try_end("c", "p")
+    assert [clock.waiting.try_end(uid, "p") for uid in "aab"] == [True, False, False]
+    assert clock.waiting.try_end("c", "q")
+
+
+def test_while_another_request_for_the_victim_waits_no_attempt_ends(clock: Clock) -> None:
+    clock.tell("a")
+    clock.seconds += 3
+    clock.tell("a")
+    clock.seconds += 2
+    assert not clock.waiting.try_end("a", "p")
