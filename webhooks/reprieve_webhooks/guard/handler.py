@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from reprieve_policy import keys
 from reprieve_policy.config.settings import AUTO, SYNCHRONOUS
 from reprieve_policy.kube.pods import is_terminating
-from reprieve_policy.preemption import guard
+from reprieve_policy.preemption import guard, retry_times
 from reprieve_policy.preemption.guard import GuardDecision, RequestKind
 from reprieve_policy.preemption.nominated_pods import NominatedPod
 from reprieve_runtime.client.api import Api
@@ -283,7 +283,7 @@ class Guard:
             context.facts.settings.scheduler_preemption == AUTO
             and any(nominee.uid == marked_for for nominee in nominees)
         )
-        return bool(nominees) and guard.should_answer_not_found(
+        return bool(nominees) and retry_times.should_answer_not_found(
             decision, context.request_kind, is_asynchronous=is_asynchronous
         )
 
@@ -336,7 +336,7 @@ class Guard:
         seconds = (
             None
             if ends_attempt
-            else guard.retry_after(
+            else retry_times.retry_after(
                 decision,
                 context.request_kind,
                 is_asynchronous=mode is not SchedulerMode.UNKNOWN,

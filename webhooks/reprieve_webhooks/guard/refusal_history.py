@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from reprieve_policy.preemption import guard
+from reprieve_policy.preemption import retry_times
 from reprieve_runtime.bounded_dict import BoundedDict
 
 _MAX_PODS = 5000
@@ -312,7 +312,7 @@ class RefusalHistory:
         if known is None or known.preemptor != by or not known.not_found_answers:
             # Most refusals. Without this, each of thousands would read all the others.
             return 0.0
-        interval = guard.retry_interval_seconds(self.count_recent_victims(node, uid, by))
+        interval = retry_times.retry_interval_seconds(self.count_recent_victims(node, uid, by))
         forgotten = (self._monotonic() - known.refused_at) / interval
         return max(0.0, known.not_found_answers - forgotten)
 

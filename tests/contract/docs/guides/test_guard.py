@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from reprieve_policy.preemption import guard
+from reprieve_policy.preemption import guard, retry_times
 from reprieve_policy.preemption.guard import GuardDecision, RequestKind
 from reprieve_policy.verdict import Violation, ViolationKind
 from reprieve_testing import manifests
@@ -39,18 +39,21 @@ ASKING = {"preemptions.reprieve.dev", "evictions.reprieve.dev"}
 }
 
 FIGURES: dict[str, tuple[str, object]] = {
-    "the shortest time": (r"between (\S+) and \S+ seconds", guard.MIN_RETRY_SECONDS),
-    "the longest time": (r"between \S+ and (\S+) seconds", guard.MAX_RETRY_SECONDS),
-    "the limit of every retry time": (r"no time is longer than (\S+) s\b", guard.MAX_RETRY_SECONDS),
+    "the shortest time": (r"between (\S+) and \S+ seconds", retry_times.MIN_RETRY_SECONDS),
+    "the longest time": (r"between \S+ and (\S+) seconds", retry_times.MAX_RETRY_SECONDS),
+    "the limit of every retry time": (
+        r"no time is longer than (\S+) s\b",
+        retry_times.MAX_RETRY_SECONDS,
+    ),
     "the time for each of several victims": (
         r"(\d+)(?: seconds)? for each",
-        guard.MIN_RETRY_SECONDS,
+        retry_times.MIN_RETRY_SECONDS,
     ),
     "the time after a mark that could not be written": (
         r"asked for again in (\S+) s\b",
-        guard.MIN_RETRY_SECONDS,
+        retry_times.MIN_RETRY_SECONDS,
     ),
-    "the longest time of a refusal": (r"refused \| (\d+) at most", guard.REFUSED_RETRY_SECONDS),
+    "the time of a refusal": (r"refused \| (\d+),", retry_times.REFUSED_RETRY_SECONDS),
     "the wait beyond the ceiling": (
         r"at most (\w+ \w+) beyond",
         SPANS[guard.GRACE_AFTER_CEILING_SECONDS],
@@ -79,7 +82,7 @@ FIGURES: dict[str, tuple[str, object]] = {
         r"limited: (\w+) answers for each victim",
         IN_WORDS[refusal_history._MAX_NOT_FOUND_IN_A_ROW],
     ),
-    "when one more does": (r"one more every (\d+) seconds", guard.MIN_RETRY_SECONDS),
+    "when one more does": (r"one more every (\d+) seconds", retry_times.MIN_RETRY_SECONDS),
     "how long an inferred mode is used": (
         r"believed for (\w+ \w+),",
         SPANS[int(scheduler_mode._INFERENCE_TTL_SECONDS)],
@@ -127,7 +130,7 @@ def calls_a_second(*shares: int, is_postponed: bool = True) -> float:
     now = datetime(2026, 11, 21, tzinfo=UTC)
     rate = 0.0
     for seen in filter(None, shares):
-        seconds = guard.retry_after(
+        seconds = retry_times.retry_after(
             decision,
             RequestKind.PREEMPTION,
             is_asynchronous=True,
@@ -174,6 +177,12 @@ def test_the_retry_rates_follow_from_these_numbers(*, is_postponed: bool) -> Non
         <= 1
         < calls_a_second(most + 1, is_postponed=is_postponed)
     )
+
+
+def test_the_rate_of_a_refusal_by_a_replica_that_sees_no_other_victim_follows_too() -> None:
+    at_a_time = figure(r"deletes (\d+) of them at a time")
+    calls = at_a_time + 1  # The refused one twice.
+    assert calls / retry_times.REFUSED_RETRY_SECONDS == figure(r"up to ([\d.]+) calls a second")
 
 
 def test_statements_about_other_projects_link_to_the_version_that_was_read() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reprieve_policy.preemption import guard
+from reprieve_policy.preemption import retry_times
 from reprieve_webhooks.guard.refusal_history import RefusalHistory
 
 
@@ -108,7 +108,7 @@ def calls_a_second(victims: int, replicas: int) -> float:
             calls += 1
             if memory.retries_despite_not_found(uid, "one", "p") and memory.may_wait(uid, "p"):
                 fellows = memory.count_recent_victims("one", uid, "p")
-                waits[number] = guard.retry_interval_seconds(fellows)
+                waits[number] = retry_times.retry_interval_seconds(fellows)
                 memory.record_refusal(uid, "one", by="p", was_timed=True)
             else:
                 memory.record_not_found(uid, "one", by="p")
