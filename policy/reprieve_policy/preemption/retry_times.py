@@ -44,13 +44,14 @@ def retry_after(
     if request_kind is RequestKind.EVICTION or not is_asynchronous:
         return None
     least = retry_interval_seconds(waiting_victim_count)
-    if is_short:
-        return least
-    shortest, longest = MIN_RETRY_SECONDS, MAX_RETRY_SECONDS
-    if not decision.is_postponed:
+    if decision.is_postponed:
+        shortest, longest = MIN_RETRY_SECONDS, MAX_RETRY_SECONDS
+    else:
+        shortest = longest = REFUSED_RETRY_SECONDS
         # A second apart: the first that is back ends the attempt, and with it the others.
         least = max(least, attempt_seconds(asked_victim_count) + waiting_victim_count - 1)
-        shortest = longest = REFUSED_RETRY_SECONDS
+    if is_short:
+        return min(MAX_RETRY_SECONDS, least)
     if decision.until is None or waiting_victim_count > 1:
         seconds = shortest
     else:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 
 HIGH, LOW = "many-high", "many-low"
 VICTIMS, AT_A_TIME = 40, 16
-WATCHED_SECONDS = 15.0
+WATCHED_SECONDS = 20.0
 KEPT = {"quota.scheduling.koordinator.sh/preemptible": "false"}
 ANSWERS = {"put off": ({}, HTTPStatus.NOT_FOUND), "refused": (KEPT, HTTPStatus.TOO_MANY_REQUESTS)}
 
@@ -58,8 +58,8 @@ def wait_longer_for_reviews(cluster: GuardedCluster) -> None:
 def test_the_scheduler_asks_for_many_victims_and_retries_rarely(
     ours: GuardedCluster, labels: dict[str, str], code: int
 ) -> None:
-    """Each refused victim is a client that retries by itself: without the limit, they would be 1.5
-    calls a second. Victims that count as gone are all asked for, once.
+    """Victims that count as gone are all asked for, once. After a refusal, the scheduler asks for all
+    again; without the limit, these would be three calls a second.
     """
     with ours.namespace("many") as team:
         pods = (
@@ -79,11 +79,12 @@ def test_the_scheduler_asks_for_many_victims_and_retries_rarely(
         calls = ours.calls(team)
         assert [call for call in calls if call.code != code] == []
         asked = len({call.name for call in calls})
-        assert asked == VICTIMS if code == HTTPStatus.NOT_FOUND else 1 < asked <= AT_A_TIME
+        assert asked == VICTIMS if code == HTTPStatus.NOT_FOUND else 1 < asked < VICTIMS
         # How long the first round takes depends on the machine.
         first = {call.name: call.at for call in reversed(calls)}
         again = [call for call in calls if call.at > first[call.name] + timedelta(seconds=2)]
-        assert len(again) <= WATCHED_SECONDS
+        # One a second, and those of an attempt that has just begun.
+        assert len(again) <= WATCHED_SECONDS + AT_A_TIME
 
 
 def running_in(ours: GuardedCluster, team: str) -> int:

@@ -328,15 +328,11 @@ class Guard:
     ) -> int | None:
         uid, node = context.victim.uid, context.victim.node
         by = nominees[0].preemptor_key if nominees else ""
-        ends_attempt = (
-            not decision.is_postponed
-            and not decision.has_victims_elsewhere
-            and self._waiting_requests.try_end(uid, by)
-        )
-        seconds = (
-            None
-            if ends_attempt
-            else retry_times.retry_after(
+        can_end = not (decision.is_postponed or decision.has_victims_elsewhere)
+        if can_end and self._waiting_requests.try_end(uid, by):
+            seconds = None
+        else:
+            seconds = retry_times.retry_after(
                 decision,
                 context.request_kind,
                 is_asynchronous=mode is not SchedulerMode.UNKNOWN,
@@ -346,10 +342,11 @@ class Guard:
                     if by
                     else self._refusal_history.count_recent_victims(node, uid, by)
                 ),
-                asked_victim_count=self._refusal_history.count_victims(node, uid, by),
+                asked_victim_count=(
+                    self._refusal_history.count_victims(node, uid, by) if can_end and by else 1
+                ),
                 now=self._now(),
             )
-        )
         if context.request_kind is RequestKind.PREEMPTION:
             self._refusal_history.record_refusal(
                 uid, node, by=by, was_timed=seconds is not None, is_changed=is_changed
