@@ -135,7 +135,7 @@ def build_image(folder: Path, progress: Progress) -> Path | None:
     if node.can_run():
         return None
     # Its output is shown: it says what it builds, and why it cannot.
-    command = [sys.executable, "-m", "image", "--output", folder]
+    command = [sys.executable, "-m", "image", "--output", str(folder)]
     if subprocess.run(command, check=False, stdout=sys.stderr).returncode:
         progress.say("without the image, both programs run beside the cluster, not as Deployments")
         return None
