@@ -5,6 +5,7 @@
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from realcluster.errors import ClusterError
 from realcluster.progress import Progress
 
 from . import existing_cluster, installation, runner
+from .deployments import build_image
 from .narrator import Narrator
 from .promise import BrokenPromiseError
 
@@ -42,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(name: str, numbers: Sequence[int], progress: Progress) -> int:
     narrator = Narrator()
-    here = installation.bring_up(name, progress)
+    with tempfile.TemporaryDirectory(prefix="reprieve-demo-") as folder:
+        here = installation.bring_up(name, progress, image=build_image(Path(folder), progress))
     kept = runner.run(
         here, narrator, [runner.CHAPTERS[number - 1] for number in numbers] or runner.CHAPTERS
     )

@@ -1,10 +1,10 @@
-"""The demo's cluster: Reprieve is installed as a user would, with its two programs beside it."""
+"""The demo's cluster: Reprieve is installed as a user would, on a real node or beside it."""
 
 import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Self
@@ -17,6 +17,8 @@ from realcluster.programs import OPERATOR, WEBHOOKS, Place, Programs
 from realcluster.progress import Progress
 from realcluster.real_nodes import node
 from realcluster.state import Cluster
+
+from .deployments import Deployments
 
 KWOK_NODES = 2
 """Annotation for clusters without a real node: without it, a pod could land on a simulated node."""
@@ -53,9 +55,10 @@ class Installation:
 
     home: Path
     kubectl: Kubectl
-    programs: Programs
+    programs: Programs | Deployments
     nodes: Nodes
     audit_log: Path | None = None
+    overlay: Path = install.DEMO
 
     @classmethod
     def for_cluster(cls, cluster: Cluster, nodes: Nodes, *, lease_seconds: int = 4) -> Self:
@@ -92,6 +95,10 @@ class Installation:
         """Return the log file of the local process that replaces a pod's container."""
         return self.home / "logs" / f"pod-{namespace}-{name}.log"
 
+    def log_of_local_program(self, name: str) -> Path:
+        """Return the log file of a program that runs beside the cluster."""
+        return self.home / "logs" / f"{name}.log"
+
     def is_guarded(self) -> bool:
         """Return whether the API server calls the webhooks now."""
         done = self.kubectl.run(
@@ -103,14 +110,14 @@ class Installation:
         """Start one of Reprieve's programs; return when it is ready."""
         self.programs.start(name)
         self.programs.wait_until_ready(name, tick)
-        log = self.programs.log(name)
+        log = self.programs.log_command(name)
         if name == WEBHOOKS:
             late: ClusterError = UnreachableError(
-                f"the API server does not reach the webhooks, see {log}"
+                f"the API server does not reach the webhooks, see `{log}`"
             )
             _wait_until(self.is_guarded, EFFECTIVE_SECONDS, late)
         else:
-            late = ClusterError(f"the operator does not get the lease, see {log}")
+            late = ClusterError(f"the operator does not get the lease, see `{log}`")
             _wait_until(self._leads, EFFECTIVE_SECONDS, late)
 
     @contextlib.contextmanager
@@ -123,7 +130,10 @@ class Installation:
             self.start(name)
 
     def _leads(self) -> bool:
-        return "\nreprieve_leader 1.0\n" in self.programs.read(OPERATOR, "/metrics")
+        try:
+            return "\nreprieve_leader 1.0\n" in self.programs.read(OPERATOR, "/metrics")
+        except OSError:  # a container that starts again after a crash
+            return False
 
     def _present(self, names: tuple[str, ...]) -> bool:
         items = self.kubectl.get("namespaces", "-l", SELECTOR)["items"]
@@ -149,8 +159,14 @@ class Installation:
         )
 
 
-def bring_up(name: str, progress: Progress, *, prefer_real: bool = True) -> Installation:
-    """Return the demo's cluster `name`, made or reused, without traces of an earlier run."""
+def bring_up(
+    name: str, progress: Progress, *, prefer_real: bool = True, image: Path | None = None
+) -> Installation:
+    """Return the demo's cluster `name`, made or reused, without traces of an earlier run.
+
+    `image`: the OCI archive from which a real node runs the Deployments. Without it, the programs
+    run beside the cluster.
+    """
     obstacle = node.can_run() if prefer_real else "not wanted"
     nodes = Nodes.LOCAL if obstacle else Nodes.REAL
     if obstacle and prefer_real:
@@ -165,6 +181,13 @@ def bring_up(name: str, progress: Progress, *, prefer_real: bool = True) -> Inst
     }
     cluster = lifecycle.up(name, asked, None, progress)
     installation = Installation.for_cluster(cluster, nodes)
+    if image is not None and nodes is Nodes.REAL:
+        node.load_image(cluster, image, progress)
+        installation = replace(
+            installation,
+            programs=Deployments(installation.kubectl),
+            overlay=install.DEMO_DEPLOYMENTS,
+        )
     install_reprieve(installation, cluster.port("webhooks"), progress)
     return installation
 
@@ -176,11 +199,9 @@ def install_reprieve(installation: Installation, webhooks_port: int, progress: P
             installation.programs.stop(name)
         installation.remove_namespaces()
         installation.kubectl.read("delete", "priorityclasses", "-l", SELECTOR)
-    with progress.task(
-        f"installing Reprieve: kubectl apply -k manifests/overlays/{install.DEMO.name}, at its own "
-        "port"
-    ):
-        install.install(installation.kubectl, install.DEMO, webhooks_port)
+    overlay = installation.overlay
+    with progress.task(f"installing Reprieve: kubectl apply -k manifests/overlays/{overlay.name}"):
+        install.install(installation.kubectl, overlay, webhooks_port)
     for name in (WEBHOOKS, OPERATOR):
         with progress.task(f"starting {name} with the rights of its own ServiceAccount") as task:
             installation.start(name, task.tick)

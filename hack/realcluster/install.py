@@ -14,6 +14,7 @@ MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 BASE = MANIFESTS / "base"
 LOCAL = MANIFESTS / "overlays" / "local"
 DEMO = MANIFESTS / "overlays" / "demo"
+DEMO_DEPLOYMENTS = MANIFESTS / "overlays" / "demo-deployments"
 NAMESPACE_FILE = BASE / "namespace.yaml"
 """Apply this first: the API server refuses a dry run in a namespace that does not exist."""
 

@@ -73,6 +73,14 @@ class Programs:
         """End a program with TERM, or at once with KILL, like a crash."""
         self._processes.stop([name], kill=kill)
 
+    def stop_command(self, name: str) -> str:
+        """Return the command that does what `stop` does."""
+        return f"kill -TERM {self.pid(name)}    # {name}"
+
+    def log_command(self, name: str) -> str:
+        """Return the command that shows a program's log."""
+        return f"cat {self.log(name)}"
+
     def pid(self, name: str) -> int | None:
         """Return the process id of a running program, or None."""
         alive = self._processes.running(name)

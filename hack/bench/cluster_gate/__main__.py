@@ -166,7 +166,9 @@ def _created(installation: Installation, namespace: str, create: Callable[[], No
     """Create pods, and return the webhooks' cost until all of them run."""
     pid = installation.programs.pid(WEBHOOKS)
     if pid is None:
-        raise ClusterError(f"the webhooks have ended, see {installation.programs.log(WEBHOOKS)}")
+        raise ClusterError(
+            f"the webhooks have ended, see {installation.log_of_local_program(WEBHOOKS)}"
+        )
     server = Server(WEBHOOKS, 0, pid)
     reviews, cpu = _reviews(installation), server.cpu_seconds()
     create()

@@ -123,9 +123,7 @@ def _try_marks(session: Session) -> None:
         "The webhooks are stopped. What they would have refused now passes (failurePolicy: Ignore) "
         "…"
     )
-    session.narrator.show(
-        f"kill -TERM {session.installation.programs.pid(WEBHOOKS)}    # {WEBHOOKS}", ""
-    )
+    session.narrator.show(session.installation.programs.stop_command(WEBHOOKS), "")
     with session.installation.without(WEBHOOKS):
         promise.keep(
             claim=not session.installation.is_guarded(),

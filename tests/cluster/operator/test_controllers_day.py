@@ -87,7 +87,7 @@ def day_result() -> Iterator[DayResult]:
             "schedulers' deletions": day.reviews("guard", kind="Pod"),
             "users refused": day.reviews("validate", outcome="denied"),
         }
-        log = day.installation.programs.log("reprieve-webhooks").read_text()
+        log = day.installation.log_of_local_program("reprieve-webhooks").read_text()
         skipped = day.reviews("guard", kind="Pod", outcome="skipped")
         yield DayResult(
             day.calls, ready_at, failed, reviews, skipped, log, time.monotonic() - began

@@ -2,11 +2,13 @@
 promises.
 """
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
 
 from mainjob import installation, runner
+from mainjob.deployments import build_image
 from mainjob.installation import Installation
 from mainjob.narrator import Narrator
 from mainjob.runner import Chapter
@@ -27,19 +29,21 @@ def name(chapter: Chapter) -> str:
 
 @pytest.fixture(scope="module")
 def simulated() -> Iterator[Installation]:
-    yield from _running(f"{CLUSTER}-simulated", prefer_real=False)
+    with cleared(f"{CLUSTER}-simulated") as cluster:
+        yield installation.bring_up(cluster, Progress(), prefer_real=False)
 
 
 @pytest.fixture(scope="module")
-def real() -> Iterator[Installation]:
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """The Deployments on a real node, from the image."""
     if obstacle := node.can_run():
         pytest.skip(f"no real node can run here: {obstacle}")
-    yield from _running(CLUSTER, prefer_real=True)
-
-
-def _running(cluster: str, *, prefer_real: bool) -> Iterator[Installation]:
-    with cleared(cluster):
-        yield installation.bring_up(cluster, Progress(), prefer_real=prefer_real)
+    if shutil.which("apt-get") is None:
+        pytest.skip("the image is built from Debian's packages, and this machine has no apt-get")
+    image = build_image(tmp_path_factory.mktemp("image"), Progress())
+    assert image is not None
+    with cleared(CLUSTER):
+        yield installation.bring_up(CLUSTER, Progress(), image=image)
 
 
 @pytest.mark.parametrize("chapter", WITHOUT_WORKLOAD, ids=name)
@@ -56,8 +60,8 @@ def test_each_chapter_with_local_processes_keeps_its_promise(
 
 @pytest.mark.slow
 @pytest.mark.real_node
-@pytest.mark.parametrize("chapter", WITH_WORKLOAD, ids=name)
-def test_each_chapter_on_a_real_node_keeps_its_promise(
+@pytest.mark.parametrize("chapter", runner.CHAPTERS, ids=name)
+def test_each_chapter_with_the_deployments_on_a_real_node_keeps_its_promise(
     real: Installation, chapter: Chapter
 ) -> None:
     assert chapter.run(real, Narrator())

@@ -40,7 +40,7 @@ def test_the_command_prints_every_setting_once_with_a_comment() -> None:
 
 
 def test_a_demonstrations_policy_can_be_read() -> None:
-    (policy,) = manifests.read(manifests.MANIFESTS / "overlays" / "demo" / "policy.yaml")
+    (policy,) = manifests.read(manifests.MANIFESTS / "overlays" / "demo" / "policy" / "policy.yaml")
     changed = settings.parse(policy["data"])
     assert isinstance(changed, PolicySettings)
     assert changed.ceiling_seconds <= 60

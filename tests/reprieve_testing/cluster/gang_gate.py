@@ -8,7 +8,7 @@ from typing import Any
 
 from mainjob.installation import Installation, Nodes
 from realcluster import install
-from realcluster.programs import OPERATOR, WEBHOOKS, Programs
+from realcluster.programs import OPERATOR, WEBHOOKS
 from reprieve_policy.keys import GANG_GATE, GANG_GATE_LABEL
 from reprieve_policy.keys import OLD_MIN_AVAILABLE as MIN_AVAILABLE
 from reprieve_policy.keys import OLD_POD_GROUP as POD_GROUP
@@ -95,16 +95,16 @@ class Gated:
 def installed_in(handle: ClusterHandle) -> Iterator[Gated]:
     there = Installation.for_cluster(handle.cluster, Nodes.LOCAL, lease_seconds=LEASE_SECONDS)
     try:
-        stop(there.programs)
+        stop(there)
         install.install(there.kubectl, install.LOCAL, handle.cluster.port("webhooks"))
         yield Gated(handle, there, "default")
     finally:
-        stop(there.programs)
+        stop(there)
 
 
-def stop(programs: Programs) -> None:
+def stop(there: Installation) -> None:
     for name in (WEBHOOKS, OPERATOR):
-        programs.stop(name)
+        there.programs.stop(name)
 
 
 @contextmanager
