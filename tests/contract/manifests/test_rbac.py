@@ -67,7 +67,7 @@ CALLS = {
         *everywhere("scheduling.k8s.io/podgroups", "get"),
         *everywhere("policy/poddisruptionbudgets", "list"),
         *everywhere("reprieve.dev/softevictions", "mark"),
-        # checkpoints: token_reviewer.py; recorder.py reads and patches pods.
+        # checkpoints: pod_tokens.py; recorder.py reads and patches pods.
         # metrics_access.py of the runtime.
         *everywhere("authentication.k8s.io/tokenreviews", "create"),
         # reprieve_certs: the CA and its injection.

@@ -39,7 +39,7 @@ raise SystemExit(main.main())
 ADDRESS = "127.107.3.1"
 """An address of loopback on which nothing else listens."""
 PODS = "/api/v1/namespaces/team-a/pods"
-SECRET = "token-that-no-log-shows"
+SECRET = "token.that-no-log.shows"
 DEADLINE_SECONDS = 60.0
 AGE = timedelta(minutes=30)
 

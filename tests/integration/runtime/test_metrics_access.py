@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from reprieve_certs import issue
 from reprieve_certs.serving import ServingContext, load_self_signed
 from reprieve_runtime.client.api import Api
-from reprieve_runtime.serving import metrics_access
+from reprieve_runtime.serving import metrics_access, token_reviews
 from reprieve_runtime.serving.metrics_access import (
     NO_RIGHT,
     NO_TOKEN,
@@ -107,11 +107,11 @@ async def test_answers_are_kept_a_minute_if_good_and_some_seconds_if_not(checked
         assert await checked.access.refusal("Bearer no-right", PEER) == NO_RIGHT
     assert checked.calls == 4
 
-    checked.pass_time(metrics_access.REFUSED_SECONDS)
+    checked.pass_time(token_reviews.REFUSED_SECONDS)
     checked.stub.granted.add("system:serviceaccount:team:other")
     assert await checked.access.refusal("Bearer no-right", PEER) is None
 
-    checked.pass_time(metrics_access.ACCEPTED_SECONDS)
+    checked.pass_time(token_reviews.ACCEPTED_SECONDS)
     checked.stub.granted.clear()
     assert await checked.access.refusal(GOOD, PEER) == NO_RIGHT
 
@@ -120,7 +120,7 @@ async def test_a_flood_of_tokens_costs_few_calls_and_stops_no_known_scraper(
     checked: Checked,
 ) -> None:
     assert await checked.access.refusal(GOOD, PEER) is None
-    checked.pass_time(metrics_access.ACCEPTED_SECONDS)
+    checked.pass_time(token_reviews.ACCEPTED_SECONDS)
     before = checked.calls
     flood = [await checked.access.refusal(f"Bearer bad{n}", "10.0.0.2") for n in range(1000)]
     assert flood.count(NOT_VALID) == checked.calls - before == 5
@@ -141,9 +141,9 @@ async def test_in_an_outage_a_token_that_was_good_within_the_hour_still_is_and_n
     assert await checked.access.refusal(GOOD, PEER) is None
     checked.stub.is_failing = True
     assert await checked.access.refusal("Bearer no-right", PEER) == NOT_KNOWN
-    checked.pass_time(metrics_access.ACCEPTED_SECONDS)
+    checked.pass_time(token_reviews.ACCEPTED_SECONDS)
     assert await checked.access.refusal(GOOD, PEER) is None
-    checked.pass_time(metrics_access.OUTAGE_SECONDS)
+    checked.pass_time(token_reviews.KNOWN_SECONDS)
     assert await checked.access.refusal(GOOD, PEER) == NOT_KNOWN
 
 

@@ -7,6 +7,7 @@ save, not its time, so that the clocks of nodes do not matter and no save lies i
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -21,8 +22,8 @@ from reprieve_webhooks.snapshot.recent_choices import PodIdentity
 
 from .answer import Answer, failed, forbidden, limited, malformed
 from .metrics import ReportOutcome
+from .pod_tokens import pod_tokens
 from .recorder import CheckpointRecorder
-from .token_reviewer import TokenReviewer
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,34 +55,47 @@ class CheckpointReports:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._reviewer = TokenReviewer(api, timeout_seconds=timeout_seconds, monotonic=monotonic)
+        self._tokens = pod_tokens(api, timeout_seconds=timeout_seconds, monotonic=monotonic)
         self._recorder = CheckpointRecorder(api, timeout_seconds=timeout_seconds)
         self._now, self._monotonic = now, monotonic
         self._reported_at: BoundedDict[str, float] = BoundedDict(_MAX_PODS)
-        self._active = 0
+        self._active: Counter[str] = Counter()
+        """Reports by address."""
         self._logged_at = -math.inf
 
-    async def answer(self, token: str, body: bytes) -> Answer:
-        """Answer one report."""
+    async def answer(self, token: str, body: bytes, peer: str) -> Answer:
+        """Answer one report, which comes from this address."""
         received_at = self._now()
         age_seconds = _parse(body)
         if isinstance(age_seconds, Answer):
             return age_seconds
-        if self._active >= MAX_CONCURRENT:
+        if not self._has_room(token, peer):
             return limited("too many reports at once", _BUSY_SECONDS)
-        self._active += 1
+        self._active[peer] += 1
         try:
             saved_at = received_at - timedelta(seconds=age_seconds)
-            return await self._record(token, saved_at.replace(microsecond=0))
+            return await self._record(token, saved_at.replace(microsecond=0), peer)
         except RateLimitedError:
             return limited("too many reports", _BUSY_SECONDS)
         except (ApiError, msgspec.MsgspecError) as error:
             return self._failed(error)
         finally:
-            self._active -= 1
+            # Drops what is zero.
+            self._active -= Counter((peer,))
 
-    async def _record(self, token: str, saved_at: datetime) -> Answer:
-        pod = await self._reviewer.find_pod(token)
+    def _has_room(self, token: str, peer: str) -> bool:
+        """Return whether one more report may call the API server.
+
+        New tokens have half of the room, and of one address a quarter. Without this, a client that
+        shows some new tokens while reviews take long would keep out all agents.
+        """
+        active = self._active.total()
+        if self._tokens.is_known(token):
+            return active < MAX_CONCURRENT
+        return active < MAX_CONCURRENT // 2 and self._active[peer] < MAX_CONCURRENT // 4
+
+    async def _record(self, token: str, saved_at: datetime, peer: str) -> Answer:
+        pod = await self._tokens.result(token, peer)
         if isinstance(pod, Answer):
             return pod
         wait_seconds = self._seconds_to_wait(pod)

@@ -10,13 +10,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
 from reprieve_policy import keys
 from reprieve_policy.kube.values import timestamp
+from reprieve_runtime.serving import token_reviews
 from reprieve_testing.objects.builders import NOW
-from reprieve_testing.servers.reviews import RunningServer, running_server
+from reprieve_testing.servers.reviews import RunningServer, running_server, trusting
 from reprieve_testing.servers.stub_api import TOKEN_REVIEWS, StubApi, StubToken, stub_api, until
 from reprieve_webhooks.checkpoints import service
 from reprieve_webhooks.checkpoints.metrics import ReportMetrics, ReportOutcome
@@ -29,8 +31,11 @@ POD = f"{PODS}/train-0"
 ACCOUNT = "system:serviceaccount:team-a:default"
 POD_NAME = "authentication.kubernetes.io/pod-name"
 POD_UID = "authentication.kubernetes.io/pod-uid"
-GOOD = "good-token"
-SECRET = "token-that-no-log-shows"
+GOOD = "good.token.signature"
+SECRET = "token.that-no-log.shows"
+OTHER = "token.of-another.pod"
+HERE, ELSEWHERE = "127.0.0.1", "127.107.4.1"
+"""Addresses of clients."""
 
 
 def a_token(
@@ -77,18 +82,26 @@ class Reporting:
     stub: StubApi
     clock: Clock
     registry: CollectorRegistry
+    reports: CheckpointReports
 
     async def report(
-        self, age_seconds: object = 12, *, token: str | None = GOOD, body: bytes | None = None
+        self,
+        age_seconds: object = 12,
+        *,
+        token: str | None = GOOD,
+        body: bytes | None = None,
+        address: str = HERE,
     ) -> tuple[int, str, str | None]:
         """Return the status, the text and `Retry-After` of one report."""
         headers = {"Content-Type": "application/json"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         data = json.dumps({"ageSeconds": age_seconds}).encode() if body is None else body
-        async with self.server.session.post(
-            self.server.url + PATH, data=data, headers=headers
-        ) as reply:
+        connector = aiohttp.TCPConnector(ssl=trusting(self.server.ca), local_addr=(address, 0))
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            session.post(self.server.url + PATH, data=data, headers=headers) as reply,
+        ):
             return reply.status, await reply.text(), reply.headers.get("Retry-After")
 
     def counted(self, outcome: ReportOutcome) -> float:
@@ -114,7 +127,7 @@ async def reporting(
         bodies = RequestBodyReader("report", max_bytes=MAX_BYTES, timeout_seconds=5.0)
         table = routes(reports, bodies, ReportMetrics(registry))
         async with running_server(further_routes=table) as server:
-            yield Reporting(server, stub, clock, registry)
+            yield Reporting(server, stub, clock, registry, reports)
 
 
 def written(saved_at: str, uid: str = "uid-0") -> Any:
@@ -186,13 +199,20 @@ async def test_only_the_pod_of_a_token_is_written_to(
         assert running.stub.patches == []
 
 
-async def test_without_a_token_the_api_server_is_not_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "token", [None, "", "opaque", "two.parts", "a..c", "a.b.c.d", "a.b.c=", f"a.b.{'c' * 4096}"]
+)
+async def test_what_cannot_be_the_token_of_a_service_account_costs_no_review(
+    tmp_path: Path, token: str | None
+) -> None:
     async with reporting(tmp_path) as running:
-        for token in (None, ""):
-            status, text, _ = await running.report(token=token)
-            assert (status, text) == (401, "a token is required: Authorization: Bearer TOKEN\n")
+        assert await running.report(token=token) == (
+            401,
+            "a ServiceAccount's token is required: Authorization: Bearer TOKEN\n",
+            None,
+        )
         assert not running.stub.calls
-        assert running.counted(ReportOutcome.UNAUTHORIZED) == 2
+        assert running.counted(ReportOutcome.UNAUTHORIZED) == 1
 
 
 @pytest.mark.parametrize(
@@ -221,13 +241,13 @@ async def test_a_large_body_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_pod_that_reports_too_often_is_limited_and_no_other_pod_is(tmp_path: Path) -> None:
-    tokens = {GOOD: a_token(), "rotated": a_token(), "other": a_token("train-1", "uid-1")}
+    tokens = {GOOD: a_token(), "a.new.one": a_token(), OTHER: a_token("train-1", "uid-1")}
     async with reporting(tmp_path, tokens=tokens) as running:
         running.stub.collections[PODS]["train-1"] = a_pod("uid-1")
         assert (await running.report(12))[0] == 200
         assert await running.report(0) == (429, "this pod has just reported\n", "8")
-        assert (await running.report(0, token="rotated"))[0] == 429
-        assert (await running.report(0, token="other"))[0] == 200
+        assert (await running.report(0, token="a.new.one"))[0] == 429
+        assert (await running.report(0, token=OTHER))[0] == 200
         running.clock.seconds += service.MIN_INTERVAL_SECONDS
         assert (await running.report(0))[0] == 200
         assert running.counted(ReportOutcome.LIMITED) == 2
@@ -240,17 +260,47 @@ async def test_the_review_of_a_token_is_cached_briefly(tmp_path: Path) -> None:
             await running.report()
             assert running.stub.calls[TOKEN_REVIEWS] == reviews, seconds
         # A token that is not valid yet may be soon.
-        for seconds, reviews in ((0, 3), (9, 3), (2, 4)):
+        for seconds, reviews in ((0, 3), (4, 3), (2, 4)):
             running.clock.seconds += seconds
-            await running.report(token="unknown")
+            await running.report(token="not.yet.valid")
             assert running.stub.calls[TOKEN_REVIEWS] == reviews, seconds
 
 
-async def test_too_many_tokens_are_limited_before_the_api_server_is_asked(tmp_path: Path) -> None:
+def new_token(number: int) -> str:
+    return f"new.token.{number}"
+
+
+async def test_a_flood_of_new_tokens_keeps_out_neither_a_known_agent_nor_one_at_another_address(
+    tmp_path: Path,
+) -> None:
+    async with reporting(
+        tmp_path, tokens={GOOD: a_token(), OTHER: a_token("train-1", "uid-1")}
+    ) as (running):
+        running.stub.collections[PODS]["train-1"] = a_pod("uid-1")
+        assert (await running.report(12))[0] == 200
+        running.clock.seconds += token_reviews.ACCEPTED_SECONDS
+        before = running.stub.calls[TOKEN_REVIEWS]
+        flood = [await running.report(token=new_token(number)) for number in range(110)]
+        assert [status for status, *_ in flood] == [401] * 25 + [429] * 85
+        assert flood[-1] == (429, "too many reports\n", "5")
+        assert running.stub.calls[TOKEN_REVIEWS] - before == 25
+        assert (await running.report(token=OTHER))[0] == 429
+        assert (await running.report(token=OTHER, address=ELSEWHERE))[0] == 200
+        assert (await running.report(11))[0] == 200
+
+
+async def test_new_tokens_of_many_addresses_are_limited_and_keep_out_no_known_agent(
+    tmp_path: Path,
+) -> None:
     async with reporting(tmp_path) as running:
-        statuses = [(await running.report(token=f"guess-{number}"))[0] for number in range(101)]
+        assert (await running.report(12))[0] == 200
+        running.clock.seconds += token_reviews.ACCEPTED_SECONDS
+        statuses = [
+            (await running.report(token=new_token(number), address=f"127.107.5.{number}"))[0]
+            for number in range(1, 102)
+        ]
         assert statuses == [401] * 100 + [429]
-        assert running.stub.calls[TOKEN_REVIEWS] == 100
+        assert (await running.report(11))[0] == 200
 
 
 async def test_a_pod_that_changes_meanwhile_is_read_again(tmp_path: Path) -> None:
@@ -297,12 +347,13 @@ async def test_a_token_review_that_cannot_be_read_is_a_failure(tmp_path: Path) -
         assert (await running.report())[0] == 503
 
 
-async def test_more_reports_than_the_bound_are_refused_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_while_reviews_take_long_new_tokens_leave_room_for_other_reports(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(service, "MAX_CONCURRENT", 2)
     released = asyncio.Event()
-    async with reporting(tmp_path, tokens={}) as running:
+    async with reporting(tmp_path) as running:
+        assert (await running.report(12))[0] == 200
+        running.clock.seconds += service.MIN_INTERVAL_SECONDS
         reviewed = running.stub._review_token
 
         async def held(request: Any) -> Any:
@@ -310,12 +361,21 @@ async def test_more_reports_than_the_bound_are_refused_at_once(
             return await reviewed(request)
 
         running.stub._review_token = held  # type: ignore[method-assign]
-        waiting = [asyncio.create_task(running.report(token=f"t{number}")) for number in range(2)]
-        await until(lambda: running.stub.calls[TOKEN_REVIEWS] == 2)
-        assert await running.report(token="t2") == (429, "too many reports at once\n", "5")
-        released.set()
-        assert [status for status, *_ in await asyncio.gather(*waiting)] == [401, 401]
-        assert (await running.report(token="t3"))[0] == 401
+        busy, waiting = (429, "too many reports at once\n", "5"), []
+        async with asyncio.TaskGroup() as tasks:
+            for address in (HERE, ELSEWHERE):
+                for number in range(service.MAX_CONCURRENT // 4):
+                    token = f"{address}.{number}".replace(".", "-") + ".b.c"
+                    waiting.append(tasks.create_task(running.report(token=token, address=address)))
+                # The one of the known token was the first.
+                await until(lambda: running.stub.calls[TOKEN_REVIEWS] == 1 + len(waiting))
+                assert await running.report(token=SECRET, address=address) == busy
+            assert await running.report(token=SECRET, address="127.107.4.2") == busy
+            assert (await running.report(11))[0] == 200
+            released.set()
+        assert [task.result()[0] for task in waiting] == [401] * len(waiting)
+        assert (await running.report(token=SECRET))[0] == 401
+        assert not running.reports._active
 
 
 async def test_a_get_is_not_allowed(tmp_path: Path) -> None:

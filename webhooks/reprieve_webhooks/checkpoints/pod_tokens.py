@@ -1,64 +1,64 @@
-"""In which pod the holder of a token runs, by a TokenReview that is cached briefly.
+"""In which pod the holder of a token runs, by a TokenReview whose result is used for a minute.
+
+The pod may be gone meanwhile: the write names its uid.
 
 Only a token that a kubelet requested for one pod, with our audience, is accepted. No API server
 accepts that token for its own API, and we accept no token that is meant for the API server: neither
 side can use what it receives at the other one.
 """
 
-import hashlib
 import re
-import time
 from collections.abc import Callable
-from functools import partial
 
 from reprieve_policy.checkpointing.agent import TOKEN_AUDIENCE
 from reprieve_policy.kube.names import is_namespace_name, is_object_name
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.token_review import TokenReviewStatus, review_token
-from reprieve_runtime.single_flight import SingleFlight
+from reprieve_runtime.rate_limit import Rate, RateLimits
+from reprieve_runtime.serving.token_reviews import TokenReviews, bearer_token
 from reprieve_webhooks.lookups.limits import DEFAULT_LIMITS
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity
 
 from .answer import Answer, forbidden, unauthorized
 
-_ACCEPTED_SECONDS, _REFUSED_SECONDS = 60.0, 10.0
-"""How long the result for a token is reused. The pod of an accepted one may be gone meanwhile: the
-write names the pod's uid."""
+_LIMITS = RateLimits(DEFAULT_LIMITS.total, per_namespace=Rate(10, 25))
+"""Reviews in all and of one address. A pod reports from its own; one review in an hour is usual."""
+_MAX_KNOWN_TOKENS = 5000
+"""Those of agents that report within the hour, in a large cluster; some megabytes."""
+_JWT = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
+"""Three parts in base64url, as the tokens of ServiceAccounts have."""
 _POD_NAME = "authentication.kubernetes.io/pod-name"
 _POD_UID = "authentication.kubernetes.io/pod-uid"
 _SERVICE_ACCOUNT = re.compile("system:serviceaccount:([^:]+):[^:]+")
 
 
-class TokenReviewer:
-    """Finds the pods of tokens; the API server checks signature, expiry and that the pod exists."""
+def token_of(authorization: str) -> str | None:
+    """Return the token in this header; `None` where it cannot be that of a ServiceAccount."""
+    token = bearer_token(authorization)
+    return None if token is None or _JWT.fullmatch(token) is None else token
 
-    def __init__(
-        self,
-        api: Api,
-        *,
-        timeout_seconds: float,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._api, self._timeout_seconds = api, timeout_seconds
-        self._single_flight: SingleFlight[bytes, PodIdentity | Answer] = SingleFlight(
-            lambda result: (
-                _ACCEPTED_SECONDS if isinstance(result, PodIdentity) else _REFUSED_SECONDS
-            ),
-            limits=DEFAULT_LIMITS,
-            monotonic=monotonic,
-        )
 
-    async def find_pod(self, token: str) -> PodIdentity | Answer:
-        """Return the pod of a token, or the answer that refuses it; raises `ApiError`."""
-        # A digest, so that no token stays in memory.
-        digest = hashlib.sha256(token.encode()).digest()
-        return await self._single_flight.do(digest, partial(self._review, token))
+def pod_tokens(
+    api: Api, *, timeout_seconds: float, monotonic: Callable[[], float]
+) -> TokenReviews[PodIdentity | Answer]:
+    """Return what finds the pods of tokens, or the answers that refuse them.
 
-    async def _review(self, token: str) -> PodIdentity | Answer:
+    The API server checks signature, expiry and that the pod exists.
+    """
+
+    async def review(token: str) -> PodIdentity | Answer:
         status = await review_token(
-            self._api, token, timeout_seconds=self._timeout_seconds, audiences=[TOKEN_AUDIENCE]
+            api, token, timeout_seconds=timeout_seconds, audiences=[TOKEN_AUDIENCE]
         )
         return _pod_of(status)
+
+    return TokenReviews(
+        review,
+        lambda result: isinstance(result, PodIdentity),
+        limits=_LIMITS,
+        max_known=_MAX_KNOWN_TOKENS,
+        monotonic=monotonic,
+    )
 
 
 def _pod_of(status: TokenReviewStatus) -> PodIdentity | Answer:
