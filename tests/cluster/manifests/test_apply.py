@@ -20,7 +20,14 @@ SECOND_SCHEDULER = install.MANIFESTS / "scheduler" / "second"
 EXTENDER = install.MANIFESTS / "overlays" / "extender"
 OVERLAYS = [
     pytest.param(path, id=path.name)
-    for path in (install.BASE, install.LOCAL, install.DEMO, EXTENDER, SECOND_SCHEDULER)
+    for path in (
+        install.BASE,
+        install.LOCAL,
+        install.DEMO,
+        install.DEMO_DEPLOYMENTS,
+        EXTENDER,
+        SECOND_SCHEDULER,
+    )
 ]
 PORT = 23456
 NOT_LOCAL = {"Deployment", "PodDisruptionBudget", "Service"}
