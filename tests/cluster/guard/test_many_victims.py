@@ -58,8 +58,9 @@ def wait_longer_for_reviews(cluster: GuardedCluster) -> None:
 def test_the_scheduler_asks_for_many_victims_and_retries_rarely(
     ours: GuardedCluster, labels: dict[str, str], code: int
 ) -> None:
-    """Victims that count as gone are all asked for, once. After a refusal, the scheduler asks for all
-    again; without the limit, these would be three calls a second.
+    """Victims that count as gone are all asked for, once.
+
+    After a refusal, the scheduler asks for all again: without the limit, three times a second.
     """
     with ours.namespace("many") as team:
         pods = (

@@ -83,7 +83,6 @@ def test_a_preemptor_retries_rarely_and_delays_no_other_pod_for_every_answer(
         SCENARIOS[name].expected_outcome(pace),
         {call.code for call in results.calls[name]},
     )
-    print("MEASURED", name, len(results.calls[name]), round(rate(results.calls[name]), 2))
     assert rate(results.calls[name]) <= 1
     # Once a gang is reprieved, a member that was not asked for before is refused, and stays as it
     # is.
