@@ -308,7 +308,7 @@ def test_no_pod_has_the_gate_without_the_label_that_the_operator_selects(gated: 
     )
     assert refused.status != 0
     assert "nothing would ever release the pod" in refused.output
-    stop(gated.installation.programs)
+    stop(gated.installation)
     without = gated.cluster.kubectl.run(
         "create",
         "-n",
