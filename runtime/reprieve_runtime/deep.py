@@ -1,11 +1,13 @@
 """Decodes JSON of any depth: the API server stores ten thousand levels, the decoder is recursive.
 
-Without this, one object with a thousand nested brackets in a field that is not read (of a custom
-resource, for example) would end the programs that list it.
+Any user can write an object of a thousand levels, in `metadata.managedFields` for example. Without
+this, one would end a program that lists it, or have a review fail that reads it.
 """
 
 import re
-from typing import TypeVar
+import sys
+from functools import cache
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,7 +15,10 @@ T = TypeVar("T")
 
 MAX_DEPTH = 100
 """Levels that are decoded; in a list of objects, Reprieve's fields are at most ten levels deep."""
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[][{}]', re.DOTALL)
+_STORED_LEVELS = 11_000
+"""More than an API server stores. To skip so many takes the decoder half a megabyte of stack."""
+_TO_BRACKET = re.compile(rb'(?:[^"\[\]{}]|"(?:[^"\\]|\\.)*+")*+([\[\]{}])', re.DOTALL)
+"""What is before a bracket, and the bracket."""
 _OPENING = (b"[", b"{")
 
 
@@ -22,19 +27,61 @@ def decode(text: bytes | msgspec.Raw, decode_as: type[T]) -> T:
     try:
         return msgspec.json.decode(text, type=decode_as)
     except RecursionError:
-        return msgspec.json.decode(prune(bytes(text)), type=decode_as)
+        return _decode_deep(msgspec.json.Decoder(decode_as), bytes(text), sys.maxsize)
+
+
+def decode_by(decoder: msgspec.json.Decoder[T], text: bytes, max_pruned_bytes: int) -> T:
+    """Decode JSON; very deep values become null. Raises `msgspec.MsgspecError`.
+
+    `max_pruned_bytes`: a longer text is refused if it has deep values that cannot be skipped: to
+    find them takes up to a quarter of a second for each megabyte.
+    """
+    try:
+        return decoder.decode(text)
+    except RecursionError:
+        return _decode_deep(decoder, text, max_pruned_bytes)
+
+
+def _decode_deep(decoder: msgspec.json.Decoder[T], text: bytes, max_pruned_bytes: int) -> T:
+    decode_as: Any = decoder.type
+    if _only_skips(decode_as):
+        try:
+            return _decode_stored_levels(decoder, text)
+        except RecursionError:  # deeper, or a Python whose limit is fixed
+            pass
+    if len(text) > max_pruned_bytes:
+        raise msgspec.DecodeError("the JSON is nested too deeply")
+    return decoder.decode(prune(text))
 
 
 def prune(text: bytes) -> bytes:
     """Return the JSON text with null in place of values deeper than `MAX_DEPTH` levels."""
     kept, depth, begins_at = bytearray(), 0, 0
-    for token in _TOKEN.finditer(text):
-        if token[0] in _OPENING:
+    for found in _TO_BRACKET.finditer(text):
+        if found[1] in _OPENING:
             if depth == MAX_DEPTH:
-                kept += text[begins_at : token.start()] + b"null"
+                kept += text[begins_at : found.start(1)] + b"null"
             depth += 1
-        elif token[0][:1] != b'"':
+        else:
             depth -= 1
             if depth == MAX_DEPTH:
-                begins_at = token.end()
+                begins_at = found.end()
     return bytes(kept) + text[begins_at:] if depth <= MAX_DEPTH else bytes(kept)
+
+
+def _decode_stored_levels(decoder: msgspec.json.Decoder[T], text: bytes) -> T:
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _STORED_LEVELS))
+    try:
+        return decoder.decode(text)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+@cache
+def _only_skips(decode_as: Any) -> bool:
+    """Return whether all deep values are in fields that are not decoded.
+
+    A value of any form would be built level by level, which takes megabytes of stack.
+    """
+    return "AnyType" not in repr(msgspec.inspect.type_info(decode_as))

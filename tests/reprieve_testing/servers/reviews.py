@@ -31,6 +31,9 @@ from reprieve_webhooks.http.routes import RouteHandler
 from reprieve_webhooks.metrics import WebhookMetrics
 from reprieve_webhooks.server import PodGuard, Webhooks
 
+from . import deep_json
+
+_JSON = {"Content-Type": "application/json"}
 LOOPBACK = ServingNames((), (IPv4Address("127.0.0.1"),))
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 _KINDS = {
@@ -171,7 +174,9 @@ class RunningServer:
 
     async def ask(self, path: str, review: Document) -> Document:
         """Send a review and return its response."""
-        async with self.session.post(self.url + path, json=review) as reply:
+        async with self.session.post(
+            self.url + path, data=deep_json.dumps(review), headers=_JSON
+        ) as reply:
             assert reply.status == 200, await reply.text()
             assert reply.content_type == "application/json"
             document = await reply.json()

@@ -18,6 +18,8 @@ from aiohttp import web
 
 from reprieve_runtime.client.api import Api
 
+from . import deep_json
+
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 API_SERVER = "https://kubernetes.default.svc"
@@ -119,7 +121,9 @@ class StubApi:
         if collection in self.collections:
             found = self.collections[collection].get(name)
             missing = {"code": 404, "reason": "NotFound", "message": f"no {name}"}
-            return web.json_response(found or missing, status=200 if found else 404)
+            return web.json_response(
+                found or missing, status=200 if found else 404, dumps=deep_json.dumps
+            )
         await self.lists_released.wait()
         selector = request.query.get("labelSelector", "")
         stored = self.collections.get(path, {}).values()
@@ -136,7 +140,7 @@ class StubApi:
             ends = begins + int(request.query["limit"])
             metadata |= {"continue": str(ends)} if ends < len(items) else {}
             items = items[begins:ends]
-        return web.json_response({"metadata": metadata, "items": items})
+        return web.json_response({"metadata": metadata, "items": items}, dumps=deep_json.dumps)
 
     def _fail(self) -> web.Response:
         code, reason = (401, "Unauthorized") if self.is_logged_out else (500, "InternalError")

@@ -16,7 +16,7 @@ from reprieve_policy.admission.rules import RULES
 from reprieve_policy.kube import kinds, objects
 from reprieve_policy.kube.objects import OwnerReference, TemplatedResource
 from reprieve_policy.kube.template_kinds import WELL_KNOWN, TemplateKinds
-from reprieve_runtime import templates
+from reprieve_runtime import deep, templates
 
 from . import struct_twins
 
@@ -104,6 +104,11 @@ _MAX_UID_LENGTH = 128
 a client that reads it."""
 
 
+_MAX_PRUNED_BYTES = 4 * 1024 * 1024
+"""Of a review with a value of any form that is nested very deeply; an API server's has two objects
+of 1.5 MiB at most."""
+
+
 class IdentifiedRequest(Protocol):
     """What every review contains."""
 
@@ -118,13 +123,17 @@ _HEADER_DECODER = msgspec.json.Decoder(_HeaderReview)
 _OBJECTS_DECODER = msgspec.json.Decoder(_ObjectsReview)
 
 
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    return deep.decode_by(decoder, body, _MAX_PRUNED_BYTES)
+
+
 def decode(decoder: msgspec.json.Decoder[T], body: bytes, expected: str) -> T | Malformed:
     """Decode a body; `expected` names in the message what it must be."""
     try:
-        return decoder.decode(body)
+        return _decode(decoder, body)
     except msgspec.ValidationError as error:
         return Malformed(f"not {expected}: {error}")
-    except (msgspec.DecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         return Malformed(f"not JSON: {error}")
     except UnicodeDecodeError:
         return Malformed("not JSON: not UTF-8")
@@ -144,10 +153,10 @@ def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> AdmissionRequest |
 
 def _parse(body: bytes, listed: TemplateKinds) -> AdmissionRequest | Malformed:
     try:
-        review = _DECODER.decode(body)
+        review = _decode(_DECODER, body)
     except msgspec.ValidationError as error:
         return _without_objects(body, listed) or Malformed(f"not an AdmissionReview: {error}")
-    except (msgspec.DecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         return Malformed(f"not JSON: {error}")
     except UnicodeDecodeError:
         return Malformed("not JSON: not UTF-8")
@@ -197,8 +206,8 @@ def _with_templates(
 ) -> AdmissionRequest | Malformed:
     """Replace the objects by their pod templates."""
     try:
-        found = _OBJECTS_DECODER.decode(body).request
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        found = _decode(_OBJECTS_DECODER, body).request
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Malformed(f"not JSON: {error}")
     request.object = None if found.object is None else templates.read(found.object, paths)
     request.old_object = (
@@ -210,8 +219,8 @@ def _with_templates(
 def _without_objects(body: bytes, listed: TemplateKinds) -> AdmissionRequest | Malformed | None:
     """Return the request if no rule reads its objects: a foreign kind may have any form."""
     try:
-        header = _HEADER_DECODER.decode(body).request
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        header = _decode(_HEADER_DECODER, body).request
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     if header is None:
         return None

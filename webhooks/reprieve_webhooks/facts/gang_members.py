@@ -10,6 +10,7 @@ from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.kube.names import is_namespace_name, is_object_name
 from reprieve_policy.kube.objects import PodView, Resource
 from reprieve_policy.kube.pods import Pod, is_terminating
+from reprieve_runtime import deep
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
@@ -61,7 +62,7 @@ class GangMemberReader:
         for limit in (_LIST_LIMIT, 1):
             text = await self._read(path, params | {"limit": str(limit)})
             if text is not None:
-                for pod in msgspec.json.decode(text, type=_PodList).items:
+                for pod in deep.decode(text, _PodList).items:
                     yield pod
                 return
 
@@ -75,7 +76,7 @@ class GangMemberReader:
                 if error.is_not_found:
                     continue
                 raise
-            pod = None if text is None else msgspec.json.decode(text, type=Pod)
+            pod = None if text is None else deep.decode(text, Pod)
             if pod is not None and pod.metadata.uid == member.uid:
                 yield pod
 

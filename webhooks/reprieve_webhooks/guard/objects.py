@@ -12,6 +12,7 @@ from reprieve_policy.kube.pods import Pod, PodSpec, PodStatus
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_policy.preemption import first_refusal
+from reprieve_runtime import deep
 from reprieve_webhooks.snapshot import pod_pruning
 
 
@@ -121,7 +122,7 @@ def read_marked_pods(text: bytes) -> list[GuardedPod]:
     Nothing else is decoded. Without this, a user who marks some dozens of pods with very many
     labels would have the webhooks killed for their memory at the next preemption of any pod.
     """
-    return [_guarded(pod) for pod in msgspec.json.decode(text, type=_MarkedPodList).items or ()]
+    return [_guarded(pod) for pod in deep.decode(text, _MarkedPodList).items or ()]
 
 
 def _guarded(pod: _MarkedPod) -> GuardedPod:

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Generic, TypeVar
 
-import msgspec
-
 from reprieve_policy.kube.names import is_namespace_name, is_object_name
+from reprieve_runtime import deep
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.rate_limit import RateLimits
@@ -53,9 +52,7 @@ class CachedGetter(Generic[V]):
         """
         self._api = api
         self._max_bytes = max_bytes
-        self._read_text: Callable[[bytes], V] = lambda text: transform(
-            msgspec.json.decode(text, type=decode_as)
-        )
+        self._read_text: Callable[[bytes], V] = lambda text: transform(deep.decode(text, decode_as))
         self._timeout_seconds = timeout_seconds
         self._single_flight: SingleFlight[str, V | None] = SingleFlight(ttl_seconds, limits=limits)
 
