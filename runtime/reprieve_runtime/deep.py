@@ -22,12 +22,15 @@ _TO_BRACKET = re.compile(rb'(?:[^"\[\]{}]|"(?:[^"\\]|\\.)*+")*+([\[\]{}])', re.D
 _OPENING = (b"[", b"{")
 
 
-def decode(text: bytes | msgspec.Raw, decode_as: type[T]) -> T:
-    """Decode JSON; very deep values become null. Raises `msgspec.MsgspecError`."""
+def decode(text: bytes | msgspec.Raw, decode_as: type[T], max_pruned_bytes: int = sys.maxsize) -> T:
+    """Decode JSON; very deep values become null. Raises `msgspec.MsgspecError`.
+
+    `max_pruned_bytes`: as in `decode_by`.
+    """
     try:
         return msgspec.json.decode(text, type=decode_as)
     except RecursionError:
-        return _decode_deep(msgspec.json.Decoder(decode_as), bytes(text), sys.maxsize)
+        return _decode_deep(msgspec.json.Decoder(decode_as), bytes(text), max_pruned_bytes)
 
 
 def decode_by(decoder: msgspec.json.Decoder[T], text: bytes, max_pruned_bytes: int) -> T:

@@ -1,4 +1,4 @@
-"""Objects that are nested deeper than the decoder reads, which any user can write.
+"""Objects that are nested deeper than the decoder reads, or very large: any user can write them.
 
 One of them changes nothing for others, and is checked itself.
 """
@@ -27,7 +27,7 @@ from reprieve_webhooks.admission import review
 
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/team-b/podgroups"
 JOBS = "/apis/batch/v1/namespaces/team-a/jobs"
-JOB = {"metadata": {"name": "j", "uid": "uid-of-j"}, "spec": {}, "status": {}}
+JOB: dict[str, Any] = {"metadata": {"name": "j", "uid": "uid-of-j"}, "spec": {}, "status": {}}
 OWNED_BY_JOB = {
     "ownerReferences": [
         {
@@ -72,6 +72,25 @@ async def test_a_victim_gets_notice_also_beside(
         await here.nominate("high", ago=0.0)
         assert code_of(await here.delete(a_victim())) in {404, 429}
         assert here.marked() == ["train", "other"]
+
+
+LARGE = {"annotations": {"x": "y" * 600_000}}
+
+
+async def test_a_group_or_a_job_of_more_than_half_a_megabyte_counts_as_one_that_states_nothing(
+    tmp_path: Path,
+) -> None:
+    victim = a_victim(**OWNED_BY_JOB)
+    async with guard_fixture(tmp_path, victim) as here:
+        here.facts.facts = Facts(
+            operator_is_live=True, settings=PolicySettings(near_completion_seconds=600)
+        )
+        here.stub.collections[JOBS] = {"j": {**JOB, "metadata": JOB["metadata"] | LARGE}}
+        group = {"metadata": {"name": "g", "namespace": "team-b"} | LARGE, "spec": {}}
+        here.stub.collections[GROUPS] = {"g": group}
+        await here.nominate("high", schedulingGroup={"podGroupName": "g"}, ago=0.0)
+        assert code_of(await here.delete(victim)) in {404, 429}
+        assert here.marked() == ["train"]
 
 
 async def test_a_marked_pod_hides_no_other_victim(tmp_path: Path) -> None:

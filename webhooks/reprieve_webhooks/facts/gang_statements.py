@@ -91,7 +91,7 @@ class GangStatements:
         reads = (self._getter.find(one.resource, one.name, namespace) for one in named)
         try:
             objects = await asyncio.gather(*reads)
-        except (ApiError, msgspec.MsgspecError, RecursionError) as error:
+        except (ApiError, msgspec.MsgspecError) as error:
             _LOG.warning(
                 "could not read an object of the gang; the pod gets nothing from it",
                 extra={"namespace": namespace, "error": str(error)},

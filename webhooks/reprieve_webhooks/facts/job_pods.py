@@ -78,7 +78,7 @@ class JobPods:
         key = (namespace, *job.key)
         try:
             known = await self._known(key, job, facts)
-        except (ApiError, msgspec.MsgspecError, RecursionError):
+        except (ApiError, msgspec.MsgspecError):
             # The verdict of the other rules must not depend on a call that only this one needs.
             return NO_JOB_REQUESTS
         own_name = pod.metadata.name or pod.metadata.uid or ""

@@ -116,13 +116,19 @@ class _MarkedPodList(msgspec.Struct, gc=False):
     items: list[_MarkedPod] | None = None
 
 
+_MAX_PRUNED_BYTES = 2 * 1024 * 1024
+"""Of a list with very deep values, where Python has the decoder end at them (3.12)."""
+
+
 def read_marked_pods(text: bytes) -> list[GuardedPod]:
     """Decode a list of pods under eviction: their marks, states and places.
 
     Nothing else is decoded. Without this, a user who marks some dozens of pods with very many
     labels would have the webhooks killed for their memory at the next preemption of any pod.
     """
-    return [_guarded(pod) for pod in deep.decode(text, _MarkedPodList).items or ()]
+    return [
+        _guarded(pod) for pod in deep.decode(text, _MarkedPodList, _MAX_PRUNED_BYTES).items or ()
+    ]
 
 
 def _guarded(pod: _MarkedPod) -> GuardedPod:

@@ -33,7 +33,12 @@ from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.rate_limit import Rate, RateLimits
 from reprieve_runtime.single_flight import RateLimitedError, SingleFlight
 from reprieve_webhooks.lookups.getter import TTL_SECONDS, CachedGetter, unchanged
-from reprieve_webhooks.lookups.limits import BURST_CALLS, CALLS_PER_SECOND, DEFAULT_LIMITS
+from reprieve_webhooks.lookups.limits import (
+    BURST_CALLS,
+    CALLS_PER_SECOND,
+    DEFAULT_LIMITS,
+    MAX_OBJECT_BYTES,
+)
 from reprieve_webhooks.lookups.walltimes import FirstSeenWalltimes
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity
 
@@ -120,11 +125,18 @@ class GuardReader:
             )
             for request_kind, limits in _POD_LIMITS.items()
         }
-        self._job_getter = CachedGetter(api, Job, _bounds_of, timeout_seconds=timeout_seconds)
+        self._job_getter = CachedGetter(
+            api, Job, _bounds_of, timeout_seconds=timeout_seconds, max_bytes=MAX_OBJECT_BYTES
+        )
         self._walltimes = FirstSeenWalltimes()
         self._pod_group_getters = {
             request_kind: CachedGetter(
-                api, PodGroup, pod_group.read, timeout_seconds=timeout_seconds, limits=limits
+                api,
+                PodGroup,
+                pod_group.read,
+                timeout_seconds=timeout_seconds,
+                limits=limits,
+                max_bytes=MAX_OBJECT_BYTES,
             )
             for request_kind, limits in _LIMITS.items()
         }
@@ -165,7 +177,8 @@ class GuardReader:
         owner = owning_job_of(pod.metadata)
         if owner is None:
             return None
-        job = await _unless_limited(self._job_getter.find("jobs", owner.name, namespace))
+        found = _unless_too_large(self._job_getter.find("jobs", owner.name, namespace))
+        job = await _unless_limited(found)
         if job is None or job.uid != owner.uid:
             return None
         return self._walltimes.observe(owner.uid, job.walltime)
@@ -177,7 +190,8 @@ class GuardReader:
         name = pod_group_name_of(pod.spec.schedulingGroup)
         if not name:
             return None
-        found = self._pod_group_getters[request_kind].find("podgroups", name, namespace)
+        getter = self._pod_group_getters[request_kind]
+        found = _unless_too_large(getter.find("podgroups", name, namespace))
         return await (found if request_kind is RequestKind.EVICTION else _unless_limited(found))
 
     async def runs_group_on(self, node: str, pod: GuardedPod, namespace: str) -> bool | None:
@@ -266,7 +280,7 @@ class GuardReader:
         """
         try:
             return await self._victim_lists.do("", self._list_pods_under_eviction)
-        except (ApiError, msgspec.MsgspecError, RecursionError) as error:
+        except (ApiError, msgspec.MsgspecError) as error:
             self._log_rate_limited(
                 "could not read pods under eviction; a preemptor may get a second set of victims",
                 {"error": str(error)},
@@ -282,8 +296,6 @@ class GuardReader:
             timeout_seconds=self._timeout_seconds,
             max_bytes=_MAX_VICTIM_LIST_BYTES,
         )
-        # Values that are nested too deep are not pruned first: that takes a second for this many
-        # bytes, in which no review is answered.
         return read_marked_pods(text)
 
     async def mark(self, pod: PodIdentity, changes: Iterable[MetadataChange], version: str) -> bool:
@@ -308,6 +320,20 @@ class GuardReader:
                 return False
             raise
         return True
+
+
+async def _unless_too_large(reading: Awaitable[V | None]) -> V | None:
+    """Return what is read, and `None` for an object larger than any usual one.
+
+    It then counts as one that states nothing. Without this, a user who has as many pods evicted at
+    once, each with a group of 1.5 MB, would have the webhooks killed for their memory.
+    """
+    try:
+        return await reading
+    except ApiError as error:
+        if not error.is_answer_too_large:
+            raise
+        return None
 
 
 async def _unless_limited(reading: Awaitable[V | None]) -> V | None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from aiohttp import web
 
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
@@ -36,7 +35,7 @@ from reprieve_testing.guard.fixture import (
 )
 from reprieve_testing.objects import cluster_views
 from reprieve_testing.objects.cluster_views import FixedClusterView, a_scheduled_pod
-from reprieve_testing.servers.stub_api import StubApi, until
+from reprieve_testing.servers.stub_api import until
 from reprieve_webhooks.guard import marking, reader
 
 PROTECTED = {keys.PREEMPTIBLE: "false"}
@@ -260,17 +259,7 @@ def in_no_form(here: GuardFixture) -> None:
     here.stub.collections[PODS] = {"odd": {"spec": 7}}
 
 
-def too_deep(here: GuardFixture) -> None:
-    async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        if request.path != PODS:
-            return await StubApi.answer(here.stub, request)
-        fields = "[" * 2000 + "]" * 2000
-        return web.Response(text=f'{{"items": [{{"metadata": {{"managedFields": {fields}}}}}]}}')
-
-    here.stub.answer = answer  # type: ignore[method-assign]
-
-
-@pytest.mark.parametrize("is_made", [forbidden, unanswered, in_no_form, too_deep])
+@pytest.mark.parametrize("is_made", [forbidden, unanswered, in_no_form])
 async def test_where_the_pods_under_eviction_cannot_be_read_the_pod_is_notified(
     here: GuardFixture, is_made: Callable[[GuardFixture], None], caplog: pytest.LogCaptureFixture
 ) -> None:
