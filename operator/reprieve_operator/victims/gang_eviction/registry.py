@@ -169,8 +169,8 @@ class GangRegistry:
         pods = await self._list_unless_too_large(gang, key, pod)
         if pods is None or not must_stay:
             return pods
-        self._spare_pods.on_listed(key, map(pod_state.member_of, pods.values()))
-        is_alone = not pods or self._spare_pods.try_take(key, uid, must_stay)
+        members = map(pod_state.member_of, pods.values())
+        is_alone = not pods or self._spare_pods.try_take_listed(key, uid, must_stay, members)
         return None if is_alone else pods
 
     def _create_eviction(

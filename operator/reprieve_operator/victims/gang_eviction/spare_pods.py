@@ -31,13 +31,6 @@ class SparePods:
         self._monotonic = monotonic
         self._lists: dict[GangKey, _StayingPods] = {}
 
-    def on_listed(self, key: GangKey, members: Iterable[GangMemberState]) -> None:
-        """Use a new list of the gang's pods."""
-        self._lists = {
-            known: staying for known, staying in self._lists.items() if not self._is_old(staying)
-        }
-        self._lists[key] = _StayingPods(self._monotonic(), disruption.staying_pods(members))
-
     def try_take(self, key: GangKey, uid: str, minimum: int) -> bool:
         """Count the pod as leaving if its gang keeps `minimum` others.
 
@@ -45,13 +38,30 @@ class SparePods:
         gang before all of it goes.
         """
         staying = self._lists.get(key)
-        if staying is None or self._is_old(staying):
-            return False
-        if not disruption.can_spare(uid, staying.uids, minimum):
-            return False
-        # Without this, victims that the list does not yet show as such would undercut the minimum.
-        staying.uids.discard(uid)
-        return True
+        return (
+            staying is not None
+            and not self._is_old(staying)
+            and _try_take(staying.uids, uid, minimum)
+        )
+
+    def try_take_listed(
+        self, key: GangKey, uid: str, minimum: int, members: Iterable[GangMemberState]
+    ) -> bool:
+        """Do the same with a new list of the gang's pods, which serves the next victims, too."""
+        self._lists = {
+            known: staying for known, staying in self._lists.items() if not self._is_old(staying)
+        }
+        uids = disruption.staying_pods(members)
+        self._lists[key] = _StayingPods(self._monotonic(), uids)
+        return _try_take(uids, uid, minimum)
 
     def _is_old(self, staying: _StayingPods) -> bool:
         return self._monotonic() - staying.listed_at >= LIST_TTL_SECONDS
+
+
+def _try_take(staying: set[str], uid: str, minimum: int) -> bool:
+    is_spared = disruption.can_spare(uid, staying, minimum)
+    if is_spared:
+        # Without this, victims that the list does not yet show as such would undercut the minimum.
+        staying.discard(uid)
+    return is_spared
