@@ -4,6 +4,7 @@ The request goes to the endpoint that `endpoints` resolves, or into an annotatio
 accepted from either, whatever carried the request.
 """
 
+import math
 from collections.abc import Callable
 
 from reprieve_operator.checkpointing import endpoints
@@ -25,6 +26,9 @@ from reprieve_runtime.backoff import jittered
 
 _CANCEL_TIMEOUT_SECONDS = 2.0
 _SHORTEST_PAUSE_SECONDS = 0.01
+_ANSWER_ERROR_INTERVAL_SECONDS = 60.0
+"""Without it, a workload that alternates two unreadable answers would have an Event at each poll,
+and so fill the queue that all namespaces share."""
 
 
 class CheckpointSession:
@@ -53,6 +57,7 @@ class CheckpointSession:
         self._settings = settings
         self._clock = clock
         self._reported_answer_error = ""
+        self._next_error_report_at = -math.inf
 
     def current_answer(self, pod: VictimPod, state: Eviction) -> CheckpointAnswer | None:
         """Return what the workload says: in reply to a call, else in its annotation."""
@@ -179,9 +184,12 @@ class CheckpointSession:
         return pod_state.request_of(pod, state, self._policy.current, policy, self._gang_size())
 
     def _report_answer_error(self, pod: VictimPod, error: str) -> None:
-        if error and error != self._reported_answer_error:
-            self._reported_answer_error = error
-            note = f"the workload's answer cannot be read: {error}"
-            self._recorder.event(
-                ObjectReference.for_pod(pod.metadata), "CheckpointAnswerUnreadable", note
-            )
+        now = self._clock.monotonic()
+        if error in ("", self._reported_answer_error) or now < self._next_error_report_at:
+            return
+        self._reported_answer_error = error
+        self._next_error_report_at = now + _ANSWER_ERROR_INTERVAL_SECONDS
+        note = f"the workload's answer cannot be read: {error}"
+        self._recorder.event(
+            ObjectReference.for_pod(pod.metadata), "CheckpointAnswerUnreadable", note
+        )

@@ -13,6 +13,7 @@ a gang continues.
 """
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, auto
@@ -97,10 +98,14 @@ def identity_of(gang: Gang) -> str:
     return "/".join(part for part in gang.key if part)
 
 
-def can_spare(uid: str, members: Iterable["GangMemberState"], minimum: int) -> bool:
-    """True if `minimum` pods of a gang stay when this pod goes, beside those that are leaving."""
-    staying = sum(member.uid != uid and not member.is_leaving for member in members)
-    return staying >= minimum
+def staying_pods(members: Iterable["GangMemberState"]) -> set[str]:
+    """Return the uids of the pods of a gang that are not leaving."""
+    return {member.uid for member in members if not member.is_leaving}
+
+
+def can_spare(uid: str, staying: AbstractSet[str], minimum: int) -> bool:
+    """True if `minimum` of the gang's staying pods are left when this pod goes."""
+    return len(staying) - (uid in staying) >= minimum
 
 
 def is_ready_to_delete(state: Eviction) -> bool:

@@ -1,5 +1,7 @@
 """Gangs that are evicted as a unit: one list of a gang's pods for each decision about it.
 
+Victims of a gang that is evicted pod by pod share the list of a second (`spare_pods`).
+
 `gangs.disruption` decides which gangs are evicted as a unit, and which pods that includes. Each
 pod's reconciler then notifies and deletes its own pod. A victim in no such gang costs no call.
 """
@@ -7,7 +9,7 @@ pod's reconciler then notifies and deletes its own pod. A victim in no such gang
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from weakref import WeakValueDictionary
 
 from reprieve_operator.clock import Clock
@@ -28,6 +30,7 @@ from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
 
 from .eviction import GangEviction
+from .spare_pods import GangKey, SparePods
 
 _log = logging.getLogger(__name__)
 
@@ -38,9 +41,6 @@ _TOO_LARGE_SECONDS = 60.0
 """How long a gang that is too large is not listed again, however many of its pods are marked."""
 _CANCEL_WAIT_SECONDS = 10.0
 """The longest time that a pod that cannot be written delays a new mark."""
-
-_Key = tuple[str, str]
-"""The namespace and the gang's identity."""
 
 OnMember = Callable[[VictimPod, GangEviction], None]
 """Starts the reconciler of a pod that is evicted with its gang."""
@@ -62,9 +62,10 @@ class GangRegistry:
         self._clock = clock
         self._make_assessor = make_assessor
         self._on_member = on_member
-        self._evictions: dict[_Key, GangEviction] = {}
-        self._too_large_until: dict[_Key, float] = {}
-        self._locks: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
+        self._evictions: dict[GangKey, GangEviction] = {}
+        self._spare_pods = SparePods(clock.monotonic)
+        self._too_large_until: dict[GangKey, float] = {}
+        self._locks: WeakValueDictionary[GangKey, asyncio.Lock] = WeakValueDictionary()
         self._list_limiter = CallLimiter(
             _MAX_CONCURRENT_LISTS, limit_per_namespace=_MAX_LISTS_PER_NAMESPACE
         )
@@ -93,11 +94,13 @@ class GangRegistry:
                 await known.wait_empty(_CANCEL_WAIT_SECONDS)
             if mode is DisruptionMode.FROM_POD_GROUP and not state.gang:
                 mode = await self._read_disruption_mode(key[0], gang.name)
-            if mode is DisruptionMode.SINGLE and (
-                not minimum or await self._can_spare(gang, key, pod, state)
-            ):
+            is_single = mode is DisruptionMode.SINGLE
+            if is_single and not minimum:
                 return None
-            return await self._create_eviction(key, gang, pod, state)
+            # A written decision about the whole gang stands if it could spare the pod now.
+            must_stay = minimum if is_single and not state.gang else 0
+            pods = await self._list_unless_spared(gang, key, pod, must_stay)
+            return None if pods is None else self._create_eviction(key, pods, state)
 
     async def assess_protection(self, eviction: GangEviction, state: Eviction) -> None:
         """Decide, once, what protects the whole gang against a preemption; raises `ApiError`."""
@@ -152,9 +155,42 @@ class GangRegistry:
             return DisruptionMode.SINGLE
         return DisruptionMode.SINGLE if group is None else pod_group.read(group).disruption_mode
 
-    async def _create_eviction(
-        self, key: _Key, gang: Gang, pod: VictimPod, state: Eviction
-    ) -> GangEviction | None:
+    async def _list_unless_spared(
+        self, gang: Gang, key: GangKey, pod: VictimPod, must_stay: int
+    ) -> dict[str, VictimPod] | None:
+        """Return all pods of the gang by uid; `None` if the pod is evicted alone.
+
+        `must_stay`: how many others the gang needs; 0 if it is evicted as a unit. Raises
+        `ApiError`.
+        """
+        uid = pod.metadata.uid or ""
+        if must_stay and self._spare_pods.try_take(key, uid, must_stay):
+            return None
+        pods = await self._list_unless_too_large(gang, key, pod)
+        if pods is None or not must_stay:
+            return pods
+        members = map(pod_state.member_of, pods.values())
+        is_alone = not pods or self._spare_pods.try_take_listed(key, uid, must_stay, members)
+        return None if is_alone else pods
+
+    def _create_eviction(
+        self, key: GangKey, pods: Mapping[str, VictimPod], state: Eviction
+    ) -> GangEviction:
+        decision = disruption.decide_gang(key[1], state, map(pod_state.member_of, pods.values()))
+        eviction = self._evictions[key] = GangEviction(key[1], decision, pods)
+        _log.info(
+            "gang is evicted as a unit",
+            extra={"gang": f"{key[0]}/{key[1]}", "pods": eviction.pod_count},
+        )
+        return eviction
+
+    async def _list_unless_too_large(
+        self, gang: Gang, key: GangKey, pod: VictimPod
+    ) -> dict[str, VictimPod] | None:
+        """Return all pods of the gang by uid; `None`, reported on the pod, if there are too many.
+
+        Raises `ApiError`.
+        """
         now = self._clock.monotonic()
         self._too_large_until = {
             known: until for known, until in self._too_large_until.items() if until > now
@@ -169,28 +205,9 @@ class GangRegistry:
                 "so only this one is evicted"
             )
             self._recorder.event(ObjectReference.for_pod(pod.metadata), "GangTooLarge", note)
-            return None
-        decision = disruption.decide_gang(key[1], state, map(pod_state.member_of, pods.values()))
-        eviction = self._evictions[key] = GangEviction(key[1], decision, pods)
-        _log.info(
-            "gang is evicted as a unit",
-            extra={"gang": f"{key[0]}/{key[1]}", "pods": eviction.pod_count},
-        )
-        return eviction
+        return pods
 
-    async def _can_spare(self, gang: Gang, key: _Key, pod: VictimPod, state: Eviction) -> bool:
-        """True if the pod of a gang that is evicted pod by pod goes alone.
-
-        False: the gang would have fewer pods than it needs, so all of it goes.
-        """
-        if state.gang:
-            return False
-        pods = await self._list_members(gang, key) or {}
-        members = map(pod_state.member_of, pods.values())
-        minimum = disruption.protected_minimum(gang)
-        return not pods or disruption.can_spare(pod.metadata.uid or "", members, minimum)
-
-    async def _list_members(self, gang: Gang, key: _Key) -> dict[str, VictimPod] | None:
+    async def _list_members(self, gang: Gang, key: GangKey) -> dict[str, VictimPod] | None:
         """Return all pods of the gang by uid; `None` if there are too many."""
         params = {} if gang.selector is None else {"labelSelector": gang.selector}
         found: dict[str, VictimPod] = {}

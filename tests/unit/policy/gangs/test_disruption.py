@@ -201,7 +201,7 @@ OTHERS = {
 def test_a_pod_goes_alone_if_as_many_stay_as_its_gang_needs(
     members: Sequence[GangMemberState], *, can_spare: bool
 ) -> None:
-    assert disruption.can_spare("a", members, 3) is can_spare
+    assert disruption.can_spare("a", disruption.staying_pods(members), 3) is can_spare
 
 
 IDENTITIES = {

@@ -21,6 +21,7 @@ from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.victims.assessment import VictimAssessor
 from reprieve_operator.victims.gang_eviction.eviction import GangEviction
 from reprieve_operator.victims.gang_eviction.registry import GangRegistry
+from reprieve_operator.victims.gang_eviction.spare_pods import LIST_TTL_SECONDS
 from reprieve_policy import keys
 from reprieve_policy.gangs import disruption
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
@@ -199,6 +200,96 @@ def test_a_gang_that_goes_pod_by_pod_never_falls_below_its_minimum(
             if is_whole:
                 resumed = disruption.as_gang_member(BEGUN, "train", BEGUN)
                 assert await running.find(documents[1], resumed) is found
+
+    asyncio.run(run())
+
+
+def documents_of_gang(size: int, minimum: int) -> list[Any]:
+    """Return the pods of a gang that is evicted pod by pod and states how many must stay."""
+    stated = {keys.DISRUPTION_MODE: "pod", keys.MIN_MEMBER: str(minimum)}
+    return [a_document(f"pod-{number}", annotations=stated) for number in range(size)]
+
+
+async def mark_and_find(running: Running, document: Any) -> GangEviction | None:
+    document["metadata"]["labels"][keys.SOFT_EVICTION] = "requested"
+    return await running.find(document)
+
+
+@pytest.mark.parametrize(("size", "minimum"), [(100, 1), (100, 40), (20, 19), (20, 20), (5, 6)])
+def test_victims_of_a_gang_share_its_list_and_never_undercut_its_minimum(
+    tmp_path: Path, size: int, minimum: int
+) -> None:
+    async def run() -> None:
+        documents = documents_of_gang(size, minimum)
+        async with gangs_of(tmp_path, *documents) as running:
+            found = await asyncio.gather(*(mark_and_find(running, each) for each in documents))
+            assert found.count(None) == 0, "the list shows that all are leaving"
+            assert running.stub.calls[TEAM] == 1
+        documents = documents_of_gang(size, minimum)
+        async with gangs_of(tmp_path, *documents) as running:
+            found = [await mark_and_find(running, each) for each in documents]
+            assert found.count(None) == max(0, size - minimum), "the list is older than the marks"
+            # The second list is that of the first pod that the gang cannot spare.
+            assert running.stub.calls[TEAM] == (2 if minimum < size else 1)
+
+    asyncio.run(run())
+
+
+def test_the_list_of_a_gang_is_used_for_a_second(tmp_path: Path) -> None:
+    async def run() -> None:
+        documents = documents_of_gang(6, 2)
+        async with gangs_of(tmp_path, *documents) as running:
+            assert await mark_and_find(running, documents[0]) is None
+            assert await mark_and_find(running, documents[1]) is None
+            assert running.stub.calls[TEAM] == 1
+            for gone in documents[4:]:
+                del running.stub.collections[TEAM][gone["metadata"]["name"]]
+            running.seconds = LIST_TTL_SECONDS
+            assert await mark_and_find(running, documents[2]) is not None
+            assert running.stub.calls[TEAM] == 2
+
+    asyncio.run(run())
+
+
+def test_a_gang_is_listed_again_before_all_of_it_goes(tmp_path: Path) -> None:
+    async def run() -> None:
+        *documents, replacement = documents_of_gang(4, 2)
+        async with gangs_of(tmp_path, *documents) as running:
+            assert await mark_and_find(running, documents[0]) is None
+            running.stub.collections[TEAM]["replacement"] = replacement
+            assert await mark_and_find(running, documents[1]) is None
+            assert running.stub.calls[TEAM] == 2
+
+    asyncio.run(run())
+
+
+def test_gangs_of_the_same_name_in_two_namespaces_share_no_list(tmp_path: Path) -> None:
+    other = TEAM.replace("team", "other")
+
+    async def run() -> None:
+        documents = documents_of_gang(3, 2)
+        elsewhere = documents_of_gang(2, 2)
+        for document in elsewhere:
+            document["metadata"]["namespace"] = "other"
+        async with gangs_of(tmp_path, *documents) as running:
+            running.stub.collections[other] = {each["metadata"]["name"]: each for each in elsewhere}
+            assert await mark_and_find(running, documents[0]) is None
+            assert await mark_and_find(running, elsewhere[1]) is not None
+            assert (running.stub.calls[TEAM], running.stub.calls[other]) == (1, 1)
+
+    asyncio.run(run())
+
+
+def test_a_gang_that_goes_pod_by_pod_and_is_too_large_is_listed_once_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disruption, "MAX_MEMBERS", 2)
+
+    async def run() -> None:
+        documents = documents_of_gang(3, 2)
+        async with gangs_of(tmp_path, *documents) as running:
+            assert [await running.find(document) for document in documents] == [None, None, None]
+            assert (running.stub.calls[TEAM], running.recorded.reasons) == (1, ["GangTooLarge"])
 
     asyncio.run(run())
 
