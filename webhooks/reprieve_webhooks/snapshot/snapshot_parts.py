@@ -217,7 +217,7 @@ class BudgetParts:
         self._lists: _BuiltValues[str, tuple[DisruptionBudget, ...]] = _BuiltValues(self._build)
 
     def put(self, name: str, budget: DisruptionBudget) -> None:
-        """Add a budget or its new state; with a selector beyond any usual one, it counts as none."""
+        """Add a budget or its new state; one with an unusually large selector counts as none."""
         kept = snapshot_builder.usual_budget(budget)
         if kept is None:
             self.remove(budget.namespace, name)
