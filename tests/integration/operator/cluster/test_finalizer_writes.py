@@ -30,6 +30,7 @@ OURS, OTHER = keys.CLEANUP_FINALIZER, "example.com/disk"
 PATH = "/api/v1/namespaces/team/pods/p"
 HINTED = an_eviction().hinted(deadline=after(600)).build()
 ENDING = an_eviction().ended(CheckpointOutcome.SKIPPED).build()
+LABELS = {keys.SOFT_EVICTION: "hinted"} | {f"l{number}": "" for number in range(20_000)}
 DEPLOYMENTS = "/apis/apps/v1/namespaces/reprieve-system/deployments"
 
 
@@ -284,7 +285,7 @@ async def test_of_the_victims_that_are_released_little_is_kept(tmp_path: Path) -
         Victims(stub, p=[OURS])
         for pods in stub.collections.values():
             for pod in pods.values():
-                pod["metadata"]["labels"] |= {f"l{number}": "" for number in range(20_000)}
+                pod["metadata"]["labels"] = LABELS
         stub.lists_released.set()
         (found,) = await VictimRelease(writes(api), [])._find_held()
     assert found.name == "p"
