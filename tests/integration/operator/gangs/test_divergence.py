@@ -1,7 +1,6 @@
 """The divergence monitor: reads only what changed, reports once, forgets what is gone."""
 
 import json
-import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -303,19 +302,13 @@ async def test_little_is_kept_of_groups_with_very_many_labels(tmp_path: Path) ->
     """Without this, 30 groups of 1.3 MB would end the operator for its memory, at each resync."""
     group = a_group()
     group["metadata"]["labels"] = {f"l{number}": "" for number in range(20_000)}
-    known = {GROUPS: dict.fromkeys(map(str, range(20)), group)}
+    known = {GROUPS: dict.fromkeys(map(str, range(5)), group)}
     async with stub_api(tmp_path, collections=known) as (stub, api):
         stub.lists_released.set()
         stub.serves_pages = True
         conditions = PodGroupConditions(api, cast("Writes", None), cast("Clock", None))
-        tracemalloc.start()
-        try:
-            found = await conditions.list_by_namespace()
-            kept_bytes = tracemalloc.get_traced_memory()[0]
-        finally:
-            tracemalloc.stop()
-    assert [len(groups) for groups in found.values()] == [20]
-    assert kept_bytes < 8_000_000, "the labels of all would take 40 MB"
+        (found,) = (await conditions.list_by_namespace()).values()
+    assert [len(msgspec.json.encode(kept)) < 500 for kept in found] == [True] * 5
 
 
 async def test_a_group_with_conditions_of_a_megabyte_is_left_out(tmp_path: Path) -> None:
