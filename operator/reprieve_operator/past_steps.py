@@ -9,6 +9,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping
 
+from reprieve_policy.kube.names import is_object_name
 from reprieve_policy.kube.pod_events import SELECTOR, PodEvent
 from reprieve_policy.kube.values import timestamp
 from reprieve_runtime.client.api import Api, ApiError
@@ -23,6 +24,8 @@ _MAX_EVENTS = 20_000
 """Events that are read: a few seconds of one list, in pages."""
 _MAX_OF_NAMESPACE = 2_000
 """The newest of each Namespace. Without this, one that writes many could push out all others."""
+_MAX_UID = 64
+"""Characters of a uid; the API server's own have 36."""
 
 
 async def read_past_steps(api: Api, history: History) -> None:
@@ -55,7 +58,9 @@ async def read_past_steps(api: Api, history: History) -> None:
 def _step_in(event: PodEvent) -> PastStep | None:
     """Return the step of a victim that the Event tells of, if it tells of one."""
     at, pod = timestamp.parse(event.eventTime), event.regarding
-    is_named = bool(pod.uid and pod.name) and pod.namespace == event.metadata.namespace
+    # A user who may write Events could write a megabyte as a name or uid.
+    is_named = is_object_name(pod.name) and 0 < len(pod.uid) <= _MAX_UID
+    is_named = is_named and pod.namespace == event.metadata.namespace
     if at is None or not is_named or event.reason not in REASONS or not is_of_victim(event.reason):
         return None
     step = Step(at, event.reason, event.note[:MAX_NOTE], is_from_event=True)

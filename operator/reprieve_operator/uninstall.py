@@ -14,7 +14,7 @@ from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
-from .cluster import pod_state
+from .cluster import kept_pods, pod_state
 from .cluster.deployments import OwnDeployment
 from .cluster.pods import VersionedObject
 from .cluster.retries import is_permanent
@@ -124,7 +124,9 @@ class VictimRelease:
             params={"labelSelector": keys.SOFT_EVICTION},
             metadata_only=True,
         ):
-            labelled |= {pod.metadata.uid or "": pod.metadata for pod in page}
+            labelled.update(
+                (pod.metadata.uid or "", kept_pods.prune_metadata(pod.metadata)) for pod in page
+            )
         others = [ref for uid, ref in self._known.items() if uid not in labelled]
         found = await asyncio.gather(*(self._read(ref) for ref in others))
         pods = [*labelled.values(), *(metadata for metadata in found if metadata is not None)]
@@ -134,7 +136,7 @@ class VictimRelease:
         pod = await self._writes.read_pod(ref.namespace, ref.name, ref.uid)
         if pod is None:
             self._known.pop(ref.uid, None)
-        return None if pod is None else pod.metadata
+        return None if pod is None else kept_pods.prune_metadata(pod.metadata)
 
     async def _release(self, metadata: VersionedMeta) -> None:
         """Remove the finalizer; a pod that cannot be written to is found again in the next pass."""

@@ -69,7 +69,7 @@ _POLICY_KEYS = keys.every_key()
 def prune_victim(pod: VictimPod) -> VictimPod:
     """Return the pod without what no decision reads; a usual one keeps all but some conditions."""
     pod = pod_state.without_other_conditions(pod)
-    metadata, spec, status = _prune_metadata(pod.metadata), pod.spec, _prune_status(pod.status)
+    metadata, spec, status = prune_metadata(pod.metadata), pod.spec, _prune_status(pod.status)
     containers = _prune_containers(spec.containers)
     init_containers = _prune_containers(spec.initContainers)
     resources, overhead = _usual(spec.resources), _first(spec.overhead, _MAX_RESOURCES)
@@ -115,7 +115,7 @@ def prune(pod: P) -> P:
 
     A large one keeps its resources. Where it may run is not kept, as if it might run anywhere.
     """
-    metadata, spec = _prune_metadata(pod.metadata), pod.spec
+    metadata, spec = prune_metadata(pod.metadata), pod.spec
     if _has_many_resources(spec) or len(msgspec.json.encode(spec)) > _MAX_USUAL_SPEC_BYTES:
         resources = _usual(spec.resources)
         spec = PodSpec(
@@ -153,7 +153,8 @@ def _requests_of(
     ]
 
 
-def _prune_metadata(metadata: M) -> M:
+def prune_metadata(metadata: M) -> M:
+    """Return the metadata without what no decision reads; a usual pod's keep all."""
     labels, annotations = labels_of(metadata), annotations_of(metadata)
     if _count_characters(labels) + _count_characters(annotations) > _MAX_USUAL_CHARACTERS:
         metadata = replace(

@@ -29,12 +29,11 @@ from reprieve_policy.kube.objects import (
     annotations_of,
     labels_of,
 )
-from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_policy.kube.pods import Pod, is_terminating
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 
-from .pod_groups import PodGroupConditions
+from .pod_groups import ListedPodGroup, PodGroupConditions
 
 _log = logging.getLogger(__name__)
 
@@ -160,7 +159,7 @@ class DivergenceMonitor:
                 self._checked_hashes[name] = value
 
     def _hash_namespace(
-        self, name: str, fingerprint: _NamespaceFingerprint, groups: Sequence[PodGroup]
+        self, name: str, fingerprint: _NamespaceFingerprint, groups: Sequence[ListedPodGroup]
     ) -> int | None:
         """Return a value that changes if the namespace must be read again.
 
@@ -170,7 +169,7 @@ class DivergenceMonitor:
         if name == UNTOUCHED or self._namespaces.get(name).enforcement == OFF:
             return None
         if groups:
-            uids = sorted(group.metadata.uid or "" for group in groups)
+            uids = sorted(group.metadata.uid for group in groups)
             return hash((fingerprint.all_pods, *uids))
         return fingerprint.gang_pods if fingerprint.has_gangs else None
 
@@ -178,21 +177,19 @@ class DivergenceMonitor:
         pages = self._api.list_pages(object_path("priorityclasses"), Resource)
         return {found.metadata.name or "": found async for page, _ in pages for found in page}
 
-    async def _check_namespace(self, name: str, groups: Sequence[PodGroup], facts: Facts) -> bool:
+    async def _check_namespace(
+        self, name: str, groups: Sequence[ListedPodGroup], facts: Facts
+    ) -> bool:
         """Report the gangs that differ; return whether all conditions were written."""
         facts = replace(facts, namespace=self._namespaces.get(name))
         scan: DivergenceScan[ObjectReference] = DivergenceScan(
-            {
-                group.metadata.name or "": group.priority
-                for group in groups
-                if group.priority is not None
-            }
+            {group.metadata.name: group.priority for group in groups if group.priority is not None}
         )
         async for pods, _ in self._api.list_pages(object_path("pods", name), Pod, limit=PAGE_SIZE):
             for pod in pods:
                 _add_pod(scan, pod, facts)
         self._report(name, scan)
-        entries = [(group, scan.gangs.get(("", group.metadata.name or ""))) for group in groups]
+        entries = [(group, scan.gangs.get(("", group.metadata.name))) for group in groups]
         written = [
             await self._pod_groups.write_condition(group, entry.priority_mismatches if entry else 0)
             for group, entry in entries

@@ -15,6 +15,7 @@ from reprieve_testing.objects.builders import NOW
 from reprieve_testing.servers.stub_api import stub_api
 
 EVENTS = "/apis/events.k8s.io/v1/events"
+A_POD = {"kind": "Pod", "namespace": "team", "name": "other"}
 
 
 def an_event(reason: str, seconds_ago: float, name: str = "p", **changes: Any) -> dict[str, Any]:
@@ -66,6 +67,8 @@ async def test_an_event_that_cannot_be_a_step_of_a_victim_is_left_out(tmp_path: 
         an_event("CheckpointRequested", 5, "other", eventTime=None),
         an_event("CheckpointRequested", 5, "other", metadata={"namespace": "elsewhere"}),
         an_event("CheckpointRequested", 5, "other", regarding={"kind": "Pod", "name": "other"}),
+        an_event("CheckpointRequested", 5, "x" * 10_000),
+        an_event("CheckpointRequested", 5, "other", regarding=A_POD | {"uid": "x" * 10_000}),
         # This leader has written it, and knows it.
         an_event("CheckpointRequested", -1, "p"),
     )

@@ -209,18 +209,6 @@ class QuotaParts:
         return self._tallies[key].info()
 
 
-_MAX_SELECTOR_CHARACTERS = 16 * 1024
-"""Of the keys and values that a budget selects by."""
-_MAX_DISRUPTED_BYTES = 256 * 1024
-_NAME_OVERHEAD = 64
-"""Of the names of the pods evicted already: 2,000, of 64 characters each. The API server evicts no
-pod beyond these."""
-
-
-def _count_selected_by(budget: DisruptionBudget) -> int:
-    return sum(len(one.key) + sum(map(len, one.values)) for one in budget.requirements)
-
-
 class BudgetParts:
     """Disruption budgets by namespace."""
 
@@ -229,20 +217,13 @@ class BudgetParts:
         self._lists: _BuiltValues[str, tuple[DisruptionBudget, ...]] = _BuiltValues(self._build)
 
     def put(self, name: str, budget: DisruptionBudget) -> None:
-        """Add a budget or its new state; one with a selector beyond any usual one counts as none.
-
-        Without the latter, a user who creates a hundred budgets of 1.5 MB would fill the memory of
-        the webhooks.
-        """
-        if _count_selected_by(budget) > _MAX_SELECTOR_CHARACTERS:
+        """Add a budget or its new state; one with an unusually large selector counts as none."""
+        kept = snapshot_builder.usual_budget(budget)
+        if kept is None:
             self.remove(budget.namespace, name)
             return
-        names = budget.disrupted_pods
-        if sum(len(name) + _NAME_OVERHEAD for name in names) > _MAX_DISRUPTED_BYTES:
-            # Pods that are evicted already count once more: the budget allows less, never more.
-            budget = replace(budget, disrupted_pods=frozenset())
-        self._budgets.put(budget.namespace, name, budget)
-        self._lists.changed.add(budget.namespace)
+        self._budgets.put(kept.namespace, name, kept)
+        self._lists.changed.add(kept.namespace)
 
     def remove(self, namespace: str, name: str) -> None:
         """Remove a budget."""

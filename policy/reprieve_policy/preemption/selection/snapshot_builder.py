@@ -211,6 +211,35 @@ def disruption_budget_of(budget: PodDisruptionBudget) -> DisruptionBudget:
     )
 
 
+_MAX_SELECTOR_BYTES = 16 * 1024
+"""Of the keys and values that a budget selects by."""
+_MAX_DISRUPTED_BYTES = 256 * 1024
+"""Of the names of the pods evicted already: 2,000, of 64 characters each. The API server evicts no
+pod beyond these."""
+_ENTRY_BYTES = 64
+"""Counted for each key, value and name besides its text. Without this, a selector of half a million
+empty values would count as small."""
+
+
+def usual_budget(budget: DisruptionBudget) -> DisruptionBudget | None:
+    """Return what is kept of a budget; `None` if its selector is beyond any usual one.
+
+    Such a budget counts as none. Without this, a user who creates a hundred budgets of 1.5 MB would
+    fill the memory of the program that keeps them.
+    """
+    selected_by = (text for one in budget.requirements for text in (one.key, *one.values))
+    if _count_bytes(selected_by) > _MAX_SELECTOR_BYTES:
+        return None
+    if _count_bytes(budget.disrupted_pods) > _MAX_DISRUPTED_BYTES:
+        # Pods that are evicted already count once more: the budget allows less, never more.
+        return replace(budget, disrupted_pods=frozenset())
+    return budget
+
+
+def _count_bytes(texts: Iterable[str]) -> int:
+    return sum(len(text) + _ENTRY_BYTES for text in texts)
+
+
 def gang_info_of(key: GangKey, members: Collection[ScheduledPod]) -> GangInfo:
     """Return the gang of these pods: it is evicted as a unit if one of them says so."""
     return GangInfo(

@@ -30,6 +30,7 @@ OURS, OTHER = keys.CLEANUP_FINALIZER, "example.com/disk"
 PATH = "/api/v1/namespaces/team/pods/p"
 HINTED = an_eviction().hinted(deadline=after(600)).build()
 ENDING = an_eviction().ended(CheckpointOutcome.SKIPPED).build()
+LABELS = {keys.SOFT_EVICTION: "hinted"} | {f"l{number}": "" for number in range(20_000)}
 DEPLOYMENTS = "/apis/apps/v1/namespaces/reprieve-system/deployments"
 
 
@@ -276,3 +277,16 @@ async def test_an_upgrade_does_not_wait_for_an_api_server_that_is_away(
         await read.remember_deployment()
         stub.is_failing = True
         assert not await read.is_in_progress()
+
+
+async def test_of_the_victims_that_are_released_little_is_kept(tmp_path: Path) -> None:
+    """Without this, a hundred with very many labels would end the operator before all are free."""
+    async with stub_api(tmp_path) as (stub, api):
+        Victims(stub, p=[OURS])
+        for pods in stub.collections.values():
+            for pod in pods.values():
+                pod["metadata"]["labels"] = LABELS
+        stub.lists_released.set()
+        (found,) = await VictimRelease(writes(api), [])._find_held()
+    assert found.name == "p"
+    assert len(msgspec.json.encode(found)) < 1000

@@ -11,17 +11,17 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VersionedObject
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.gangs import pod_groups
 from reprieve_operator.gangs.divergence import DivergenceMonitor
-from reprieve_operator.gangs.pod_groups import CONDITION
+from reprieve_operator.gangs.pod_groups import CONDITION, ListedPodGroup, PodGroupConditions
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import VersionedMeta
-from reprieve_policy.kube.pod_groups import PodGroup
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.objects.builders import NOW, PodBuilder, a_pod
 from reprieve_testing.servers.stub_api import StubApi, stub_api
@@ -294,5 +294,26 @@ CONDITIONS: dict[str, tuple[Any, int, Any]] = {
 
 @pytest.mark.parametrize(("before", "misfits", "after"), CONDITIONS.values(), ids=CONDITIONS)
 def test_when_the_condition_of_a_group_changes(before: Any, misfits: int, after: Any) -> None:
-    group = msgspec.convert(a_group(conditions=before), PodGroup)
+    group = msgspec.convert(a_group(conditions=before), ListedPodGroup)
     assert pod_groups._desired_conditions(group, misfits, NOW_TEXT) == after
+
+
+async def test_little_is_kept_of_groups_with_very_many_labels(tmp_path: Path) -> None:
+    """Without this, 30 groups of 1.3 MB would end the operator for its memory, at each resync."""
+    group = a_group()
+    group["metadata"]["labels"] = {f"l{number}": "" for number in range(20_000)}
+    known = {GROUPS: dict.fromkeys(map(str, range(5)), group)}
+    async with stub_api(tmp_path, collections=known) as (stub, api):
+        stub.lists_released.set()
+        stub.serves_pages = True
+        conditions = PodGroupConditions(api, cast("Writes", None), cast("Clock", None))
+        (found,) = (await conditions.list_by_namespace()).values()
+    assert [len(msgspec.json.encode(kept)) < 500 for kept in found] == [True] * 5
+
+
+async def test_a_group_with_conditions_of_a_megabyte_is_left_out(tmp_path: Path) -> None:
+    """They would be kept, and written again."""
+    long = {**OTHER, "message": "x" * 20_000}
+    async with counting(tmp_path, a_group(conditions=[long])) as count:
+        await count.sweep(native("p", priority=5))
+        assert count.written == []

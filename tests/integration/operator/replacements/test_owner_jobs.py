@@ -1,6 +1,7 @@
 """A Job is read once for all its victims, and again after a second; a missing Job each time."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -71,3 +72,15 @@ async def test_a_job_that_does_not_exist_is_read_each_time():
     cluster.job = {**JOB, "metadata": {**JOB["metadata"], "uid": "another"}}
     assert await cluster.jobs.get(a_pod_of_the_job("a")) is None
     assert (cluster.reads, cluster.lists) == (3, 0)
+
+
+async def test_of_a_job_that_was_read_little_is_kept():
+    """Without this, 256 Jobs with very many labels, once a second, would take all memory."""
+    cluster, known = Cluster(), len(jobs_in_memory())
+    assert await cluster.jobs.get(a_pod_of_the_job("a")) is not None
+    assert len(jobs_in_memory()) == known
+
+
+def jobs_in_memory() -> list[Job]:
+    gc.collect()
+    return [each for each in gc.get_objects() if isinstance(each, Job)]

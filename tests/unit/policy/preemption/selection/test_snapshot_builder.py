@@ -28,6 +28,7 @@ from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.eligibility import Eligibility
 from reprieve_policy.preemption.selection.snapshot import (
     AntiAffinity,
+    DisruptionBudget,
     GangInfo,
     GangKey,
     HostPortInfo,
@@ -915,6 +916,23 @@ def test_a_budget_is_decoded(spec: Mapping[str, Any], want: tuple[Requirement, .
         2,
         frozenset({"web-1"}),
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "is_kept"),
+    [(("web",), True), (("x" * 20_000,), False), (("",) * 1000, False)],
+    ids=["usual", "of long texts", "of very many empty values"],
+)
+def test_a_budget_with_a_selector_beyond_any_usual_one_counts_as_none(
+    values: tuple[str, ...], *, is_kept: bool
+):
+    budget = DisruptionBudget(namespace="team", requirements=(Requirement("app", "In", values),))
+    assert snapshot_builder.usual_budget(budget) == (budget if is_kept else None)
+
+
+def test_a_budget_is_kept_without_more_names_than_the_api_server_writes():
+    budget = DisruptionBudget(namespace="team", disrupted_pods=frozenset({"x" * 300_000}))
+    assert snapshot_builder.usual_budget(budget) == DisruptionBudget(namespace="team")
 
 
 def test_a_gang_is_evicted_as_a_unit_if_one_of_its_pods_declares_it():
