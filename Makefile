@@ -42,6 +42,7 @@ upstream: setup ## build what tests compare with: the upstream scheduler, promto
 	@$(BIN)/python hack/cluster build --what helm
 	@$(BIN)/python hack/cluster build --what kube-router
 	@$(BIN)/python hack/cluster build --what gitops
+	@$(BIN)/python hack/cluster build --what kind
 
 .PHONY: demo
 demo: setup ## boot a real cluster, install Reprieve and show the main job (KUBECONFIG=… uses that cluster after asking)

@@ -26,6 +26,7 @@ from reprieve_testing.availability.creations import CHANGED, DENIED, creating
 from reprieve_testing.cluster import overlays
 from reprieve_testing.cluster.hack_cluster import OwnCluster, own_cluster, succeed
 from reprieve_testing.cluster.handle import OPERATOR_NAMESPACE, wait_for
+from reprieve_testing.cluster.patient_api_server import wait_longer_for_reviews
 from reprieve_testing.guard.guarded_cluster import CPU, a_priority_class
 
 pytestmark = [pytest.mark.cluster, pytest.mark.real_node, pytest.mark.slow]
@@ -83,7 +84,7 @@ def test_a_preemption_by_the_scheduler_waits_until_the_training_saved_and_it_res
     installed: OwnCluster, tmp_path: Path
 ) -> None:
     kubectl = installed.kubectl
-    be_patient(installed)
+    wait_longer_for_reviews(installed.kubectl)
     capacity = json.dumps({"status": {"capacity": {CPU: "1"}, "allocatable": {CPU: "1"}}})
     patched = ("--subresource=status", "--type=merge", "-p", capacity)
     kubectl.read("patch", "node", NODES[0], *patched)
@@ -177,7 +178,7 @@ def test_after_an_uninstallation_in_any_order_no_pod_is_stuck_and_nothing_is_lef
 @contextmanager
 def no_failed_review(ours: OwnCluster) -> Iterator[None]:
     """Create pods while the block runs; the webhooks must have changed or denied each."""
-    be_patient(ours)
+    wait_longer_for_reviews(ours.kubectl)
     with creating(ours.cluster) as seen:
         yield
     assert not seen.failed
@@ -229,21 +230,6 @@ def program_of(pod: Any) -> str:
 
 def statuses(pod: Any) -> list[Any]:
     return list(pod["status"]["containerStatuses"])
-
-
-def be_patient(ours: OwnCluster) -> None:
-    """Let the API server wait for the webhooks until `installed` applies the base again.
-
-    With the base's 3 s, a deletion passes without notice where other tests take all processors.
-    """
-    for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
-        count = len(ours.kubectl.get(kind, "reprieve-webhooks")["webhooks"])
-        operations = [
-            {"op": "replace", "path": f"/webhooks/{index}/timeoutSeconds", "value": 30}
-            for index in range(count)
-        ]
-        patch = ("--type=json", "-p", json.dumps(operations))
-        ours.kubectl.read("patch", kind, "reprieve-webhooks", *patch)
 
 
 def trains(ours: OwnCluster, namespace: str, but: str = "") -> str | None:

@@ -15,6 +15,7 @@ from mainjob.runner import Chapter
 from realcluster.progress import Progress
 from realcluster.real_nodes import node
 from reprieve_testing.cluster.handle import cleared
+from reprieve_testing.cluster.patient_api_server import wait_longer_for_reviews
 
 CLUSTER = "reprieve-main"
 WITHOUT_WORKLOAD = [chapter for chapter in runner.CHAPTERS if not chapter.has_workload]
@@ -43,7 +44,9 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     image = build_image(tmp_path_factory.mktemp("image"), Progress())
     assert image is not None
     with cleared(CLUSTER):
-        yield installation.bring_up(CLUSTER, Progress(), image=image)
+        here = installation.bring_up(CLUSTER, Progress(), image=image)
+        wait_longer_for_reviews(here.kubectl)
+        yield here
 
 
 @pytest.mark.parametrize("chapter", WITHOUT_WORKLOAD, ids=name)
