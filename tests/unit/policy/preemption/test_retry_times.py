@@ -22,6 +22,25 @@ def refused(left: float | None) -> GuardDecision:
     return replace(put_off(left), is_postponed=False)
 
 
+def told(
+    ruling: GuardDecision,
+    waiting_victim_count: int,
+    *,
+    asked_victim_count: int = 1,
+    is_short: bool = False,
+) -> int | None:
+    """Return the seconds that an asynchronous scheduler is told."""
+    return retry_times.retry_after(
+        ruling,
+        RequestKind.PREEMPTION,
+        is_asynchronous=True,
+        is_short=is_short,
+        waiting_victim_count=waiting_victim_count,
+        asked_victim_count=asked_victim_count,
+        now=NOW,
+    )
+
+
 RETRIES: dict[str, tuple[GuardDecision, int, int]] = {
     "the remaining time": (put_off(12), 1, 12),
     "a part of a second is rounded up": (put_off(11.2), 1, 12),
@@ -44,14 +63,7 @@ RETRIES: dict[str, tuple[GuardDecision, int, int]] = {
 def test_an_asynchronous_scheduler_gets_a_retry_time(
     ruling: GuardDecision, waiting_victim_count: int, want: int
 ) -> None:
-    found = retry_times.retry_after(
-        ruling,
-        RequestKind.PREEMPTION,
-        is_asynchronous=True,
-        waiting_victim_count=waiting_victim_count,
-        now=NOW,
-    )
-    assert found == want
+    assert told(ruling, waiting_victim_count) == want
 
 
 @pytest.mark.parametrize(
@@ -62,29 +74,13 @@ def test_a_refused_attempt_lasts_a_second_for_each_request(
 ) -> None:
     """And each further victim waits longer than the first: its request ends with the attempt."""
     for ruling, seconds in ((refused(None), want), (put_off(None), 4 * waiting)):
-        found = retry_times.retry_after(
-            ruling,
-            RequestKind.PREEMPTION,
-            is_asynchronous=True,
-            waiting_victim_count=waiting,
-            asked_victim_count=asked,
-            now=NOW,
-        )
-        assert found == seconds
+        assert told(ruling, waiting, asked_victim_count=asked) == seconds
 
 
 def test_if_the_retry_time_must_be_short_every_decision_gets_the_shortest() -> None:
     for ruling in (put_off(600), refused(600), refused(None)):
         for waiting_victim_count, want in ((1, 4), (3, 12), (40, 30)):
-            found = retry_times.retry_after(
-                ruling,
-                RequestKind.PREEMPTION,
-                is_asynchronous=True,
-                is_short=True,
-                waiting_victim_count=waiting_victim_count,
-                now=NOW,
-            )
-            assert found == want
+            assert told(ruling, waiting_victim_count, is_short=True) == want
 
 
 def test_a_synchronous_scheduler_and_a_drain_get_no_retry_time() -> None:
