@@ -30,6 +30,8 @@ COMMAND_SECONDS = 120
 READING = ("kubectl get ", "kubectl logs ")
 READ_SECONDS = 60
 BLOCK = re.compile(r"^```(console|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+KUBECTL_LOG = re.compile(r"^[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ .*\n", re.MULTILINE)
+"""A line of kubectl's own log, such as that the watch of `kubectl wait` was closed."""
 VARYING = (
     (re.compile(r"\btraining-[a-z0-9]{5}\b"), "training-xxxxx"),
     (re.compile(r"\b\d\d:\d\d:\d\dZ"), "TIME"),
@@ -122,7 +124,9 @@ def _run(command: str, running: Installation) -> "subprocess.CompletedProcess[st
     folders = (str(build.bin_directory()), str(Path(sys.executable).parent), os.environ["PATH"])
     path = os.pathsep.join(folders)
     environment = {**os.environ, "PATH": path, "KUBECONFIG": str(running.kubectl.kubeconfig)}
-    return subprocess.run(
+    done = subprocess.run(
         command, shell=True, cwd=ROOT, env=environment, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, timeout=COMMAND_SECONDS, check=False,
     )  # fmt: skip
+    done.stdout = KUBECTL_LOG.sub("", done.stdout)
+    return done

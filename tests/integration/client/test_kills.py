@@ -48,6 +48,8 @@ with reprieve.checkpointing(
     print(session.first_step, flush=True)
     for step in session.steps(10**9):
         time.sleep(0.001)
+        if step == session.first_step:
+            print("took a step", flush=True)
 """
 
 
@@ -71,6 +73,9 @@ class Run:
                 assert program.stdout is not None
                 first = int(program.stdout.readline())
                 assert first >= self.acknowledged
+                if waits_for_save:
+                    # Else a busy machine might save the step of its start only, again and again.
+                    assert program.stdout.readline() == "took a step\n"
                 new = self._request.with_suffix(".new")
                 new.write_text(json.dumps({"id": eviction_id}))
                 new.rename(self._request)
