@@ -128,12 +128,14 @@ def gang_of(pod: VictimPod) -> Gang | None:
 
 def member_of(pod: VictimPod) -> GangMemberState:
     """Return what the decision about the pod's gang depends on."""
+    state = state_of(pod.metadata)
+    has_label = keys.SOFT_EVICTION in labels_of(pod.metadata)
     return GangMemberState(
         uid=pod.metadata.uid or "",
         created_at=timestamp.parse(pod.metadata.creationTimestamp),
         is_terminating=is_terminating(pod),
-        state=state_of(pod.metadata),
-        is_marked=keys.SOFT_EVICTION in labels_of(pod.metadata),
+        state=state,
+        is_marked=is_requested(pod.metadata) or (state is None and has_label),
         is_gated=labels_of(pod.metadata).get(keys.GANG_GATE_LABEL) == gate.WAITING,
     )
 

@@ -28,6 +28,9 @@ PORT = 10473
 """On the pod's address. Registered for no other service, and below the range of outgoing
 connections."""
 _ENDPOINT = HttpHint(PORT, "/")
+MAX_CONTAINERS = 100
+"""Containers of a pod that can have the agent. Each of them gets a volume mount: without this, a
+pod of 60,000 would take the webhooks a second."""
 TOKEN_AUDIENCE = "reprieve.dev"  # noqa: S105 - a name
 """The audience of the token with which an agent reports. The API server accepts no such token for
 its own API."""
@@ -134,6 +137,13 @@ def _incompatibilities(view: PodView) -> Iterator[Violation]:
             ViolationKind.INVALID,
             ENABLED,
             f"port {PORT} is the agent's, and a container declares it",
+        )
+    if len(spec.containers or ()) > MAX_CONTAINERS:
+        yield Violation(
+            agent_path,
+            ViolationKind.INVALID,
+            ENABLED,
+            f"the agent works in a pod of up to {MAX_CONTAINERS} containers",
         )
     if any(volume.name == NAME for volume in spec.volumes or ()):
         yield Violation(

@@ -123,16 +123,16 @@ class GangMemberState:
     """It has ended, or is being deleted."""
     state: Eviction | None = None
     is_marked: bool = False
-    """It carries a mark, or the phase of its eviction."""
+    """It carries a mark that its state does not show yet, or the phase of a state that cannot be
+    read. Also a pod whose earlier eviction is over: it may be marked again."""
     is_gated: bool = False
     """The gang gate holds it: it has never run."""
 
     @property
     def is_leaving(self) -> bool:
         """True for a victim, from its mark on, and for a pod that ends."""
-        if self.state is not None:
-            return self.is_terminating or self.state.phase not in TERMINAL
-        return self.is_terminating or self.is_marked
+        is_in_progress = self.state is not None and self.state.phase not in TERMINAL
+        return self.is_terminating or self.is_marked or is_in_progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,12 @@
 """A pod that asks for the agent is one in which the agent can work.
 
 Checked: `reprieve.dev/agent` is `enabled` or `disabled`. With `enabled` and a hint `file://` or
-`signal://`, the pod is not on its node's network, not on Windows, and leaves port 10473 and the
-volume `reprieve-agent` to the agent. A file is in a folder where the containers mount one emptyDir,
-without `subPath`, or where they mount no volume: the agent then brings a volume, which must not
-hide a system folder. For a signal, `shareProcessNamespace` is true, and the container's user is set
-and is not root. Warned of: an agent without such a hint; it is not added.
+`signal://`, the pod is not on its node's network, not on Windows, has up to 100 containers, and
+leaves port 10473 and the volume `reprieve-agent` to the agent. A file is in a folder where the
+containers mount one emptyDir, without `subPath`, or where they mount no volume: the agent then
+brings a volume, which must not hide a system folder. For a signal, `shareProcessNamespace` is true,
+and the container's user is set and is not root. Warned of: an agent without such a hint; it is not
+added.
 
 Why: the agent has only the rights of a user's own container. Otherwise an obstacle to writing the
 file or sending the signal would show only when the pod is evicted; a pod without an agent is

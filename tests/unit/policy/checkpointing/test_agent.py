@@ -113,6 +113,10 @@ FAILS = {
             "port 10473 is the agent's, and a container declares it"
         ),
     ),
+    "in more containers than get its volume": (
+        with_file(*(replace(ALONE, name=f"c{number}") for number in range(101))),
+        f'{AGENT_PATH}: Invalid value: "enabled": the agent works in a pod of up to 100 containers',
+    ),
     "a volume with the agent's name": (
         with_file(volumes=(Volume(name="reprieve-agent", emptyDir=EmptyDir()),)),
         (

@@ -188,11 +188,18 @@ OTHERS = {
     "one of them was a victim and stays": (
         [
             *(GangMemberState(uid=uid) for uid in "abc"),
-            GangMemberState(
-                uid="d", state=an_eviction().in_phase(Phase.SPARED).build(), is_marked=True
-            ),
+            GangMemberState(uid="d", state=an_eviction().in_phase(Phase.SPARED).build()),
         ],
         True,
+    ),
+    "one of them was a victim, stayed, and is marked again": (
+        [
+            *(GangMemberState(uid=uid) for uid in "abc"),
+            GangMemberState(
+                uid="d", state=an_eviction().in_phase(Phase.CANCELLED).build(), is_marked=True
+            ),
+        ],
+        False,
     ),
 }
 
