@@ -8,6 +8,7 @@ from http import HTTPStatus
 import pytest
 
 from reprieve_testing.cluster.handle import wait_for
+from reprieve_testing.cluster.patient_api_server import wait_longer_for_reviews
 from reprieve_testing.guard.guarded_cluster import (
     HINT,
     GuardedCluster,
@@ -33,21 +34,8 @@ def ours() -> Iterator[GuardedCluster]:
         cluster.set_policy(ceiling="5m", checkpointTimeout="4m")
         cluster.set_capacity("kwok-0", VICTIMS)
         cluster.create("default", a_priority_class(HIGH, 1000), a_priority_class(LOW, 10))
-        wait_longer_for_reviews(cluster)
+        wait_longer_for_reviews(cluster.kubectl)
         yield cluster
-
-
-def wait_longer_for_reviews(cluster: GuardedCluster) -> None:
-    """Let the API server wait for the guard for half a minute.
-
-    After its usual time it deletes the pod without notice. Sixteen reviews at once may take that
-    long on a busy machine.
-    """
-    kind, name = "validatingwebhookconfiguration", "reprieve-webhooks"
-    webhooks = cluster.kubectl.get(kind, name)["webhooks"]
-    for webhook in webhooks:
-        webhook["timeoutSeconds"] = 30
-    cluster.kubectl.client.patch(kind, name, {"webhooks": webhooks})
 
 
 @pytest.mark.parametrize(
