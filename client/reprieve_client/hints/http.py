@@ -1,14 +1,17 @@
 """Requests over HTTP: a server in a thread of its own, on a port of the pod.
 
 Every client that reaches the pod may connect, so the number of connections, their time and their
-bytes are bounded.
+bytes are bounded, and the newest is served. Without this, a few that send a byte a second would
+keep Reprieve out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import socketserver
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -16,7 +19,10 @@ from reprieve_client.contract import MAX_REQUEST_BYTES, Answer, parse_request, r
 from reprieve_client.exchange import Exchange
 
 CONNECTION_SECONDS = 5.0
+"""From its begin to its end."""
 MAX_CONNECTIONS = 16
+_MAX_LENGTH_DIGITS = 10
+"""Of a `Content-Length`."""
 _CLOSING_SECONDS = 0.1
 """How long closing the server takes at most."""
 
@@ -65,7 +71,9 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
 
     def __init__(self, place: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
-        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._opened: dict[socket.socket, float] = {}
+        """The moments at which the connections were opened, the oldest first."""
+        self._lock = threading.Lock()
         super().__init__(place, handler)
 
     def server_bind(self) -> None:
@@ -73,18 +81,31 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
         socketserver.TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Close the connection at once where there are too many: Reprieve repeats its request."""
-        if self._slots.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Serve the newest connection; where there are too many, the oldest is cut."""
+        with self._lock:
+            if len(self._opened) == MAX_CONNECTIONS:
+                self._cut(next(iter(self._opened)))
+            self._opened[request] = time.monotonic()
+        super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve one connection."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._slots.release()
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection, however it ended."""
+        with self._lock:
+            self._opened.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Cut the connections whose time is over; the server's loop calls this all the time."""
+        began_last = time.monotonic() - CONNECTION_SECONDS
+        with self._lock:
+            for request in [each for each, began in self._opened.items() if began <= began_last]:
+                self._cut(request)
+
+    def _cut(self, request: socket.socket) -> None:
+        """End what the connection's thread waits for; the thread closes it."""
+        del self._opened[request]
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print nothing where a client goes away."""
@@ -94,6 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
     exchange: Exchange
     served: str
     timeout = CONNECTION_SECONDS
+    """Of each read; it also ends connections that outlive the server."""
 
     def do_GET(self) -> None:
         """Return the progress."""
@@ -112,7 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._is_served():
             return
         length = self.headers.get("Content-Length", "")
-        if not length.isdigit() or int(length) > MAX_REQUEST_BYTES:
+        is_number = length.isascii() and length.isdigit() and len(length) <= _MAX_LENGTH_DIGITS
+        if not is_number or int(length) > MAX_REQUEST_BYTES:
             self.send_error(413)
             return
         request = parse_request(self.rfile.read(int(length)))

@@ -10,6 +10,7 @@ import asyncio
 from http import HTTPStatus
 from typing import Final
 
+from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
 from reprieve_operator.cluster.pods import VersionedObject
 from reprieve_policy.checkpointing.contract import CheckpointRequest
 from reprieve_runtime.client.api import METADATA_ONLY, Api, ApiError
@@ -41,7 +42,7 @@ class SignalTransport:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._semaphore = asyncio.Semaphore(_MAX_CALLS)
+        self._limiter = CallLimiter(_MAX_CALLS, keeps_share_free=True)
 
     async def request_checkpoint(
         self,
@@ -52,7 +53,10 @@ class SignalTransport:
         """Send the signal."""
         if_late = ReplyKind.NOT_RECEIVED
         try:
-            async with asyncio.timeout(timeout_seconds), self._semaphore:
+            async with (
+                asyncio.timeout(timeout_seconds),
+                self._limiter.acquire(CallPriority.NOTIFY, endpoint.namespace),
+            ):
                 if not await self._is_same_pod(endpoint):
                     return WorkloadReply(ReplyKind.NOT_RECEIVED, detail="the pod is gone")
                 if_late = ReplyKind.OUTCOME_UNKNOWN

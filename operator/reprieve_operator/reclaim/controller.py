@@ -156,13 +156,13 @@ class ReclaimController:
         before = self._tries.get(home)
         if not due or (before is not None and before.pauses(due, names, self._clock.monotonic())):
             return False
-        has_begun = await self._try_round(home, nodes, reader, pods, due)
+        tries = 0 if before is None else before.count
+        has_begun = await self._try_round(home, nodes, reader, pods, due, tries)
         if has_begun or self._is_round_under_way(home):
             self._tries.pop(home, None)
             return has_begun
-        count = 1 if before is None else before.count + 1
-        pause = automatic_reclaim.pause_seconds(count, self._interval_seconds)
-        self._tries[home] = _Tries(due, names, count, self._clock.monotonic() + pause)
+        pause = automatic_reclaim.pause_seconds(tries + 1, self._interval_seconds)
+        self._tries[home] = _Tries(due, names, tries + 1, self._clock.monotonic() + pause)
         return False
 
     def _is_round_under_way(self, home: str) -> bool:
@@ -178,6 +178,7 @@ class ReclaimController:
         reader: ReclaimReader,
         pods: Mapping[str, LentNodePod],
         due: frozenset[str],
+        tries: int,
     ) -> bool:
         waiting = [
             WaitingPod(
@@ -194,7 +195,9 @@ class ReclaimController:
         if not usable:
             return False
         read = await reader.lent_nodes(home, usable)
-        chosen = await asyncio.to_thread(automatic_reclaim.decide_round, waiting, read.snapshot)
+        chosen = await asyncio.to_thread(
+            automatic_reclaim.decide_round, waiting, read.snapshot, tries
+        )
         if chosen is None or not await reader.still_waits(pods[chosen.pod.uid]):
             return False
         # Before the first mark: a round of which some marks fail is not repeated at once.

@@ -96,7 +96,8 @@ class ReclaimReader:
         self._writes, self._settings = writes, policy.current
         self._namespaces, self._now, self._unmarkable = namespaces, now, unmarkable
         self._cluster_facts: Facts | None = None
-        self._walltimes: dict[str, Walltime | None] = {}
+        self._walltimes: dict[tuple[str, str], Walltime | None] = {}
+        """By the path of the Job and the uid that is to be its own."""
         self._groups: dict[str, PodGroupInfo | None] = {}
 
     async def pending_pods(self, namespace: str) -> Sequence[LentNodePod]:
@@ -232,13 +233,14 @@ class ReclaimReader:
         owner = owning_job_of(pod.metadata)
         if owner is None:
             return None
-        if owner.uid not in self._walltimes:
-            job = await self._writes.get(
-                object_path("jobs", pod.metadata.namespace, owner.name), Job
-            )
+        # Not by the uid alone: any pod may name the uid of another tenant's Job.
+        path = object_path("jobs", pod.metadata.namespace, owner.name)
+        key = (path, owner.uid)
+        if key not in self._walltimes:
+            job = await self._writes.get(path, Job)
             is_owner = job is not None and job.metadata.uid == owner.uid
-            self._walltimes[owner.uid] = walltime.read(job) if job and is_owner else None
-        return self._walltimes[owner.uid]
+            self._walltimes[key] = walltime.read(job) if job and is_owner else None
+        return self._walltimes[key]
 
     async def _group_of(self, pod: Pod) -> PodGroupInfo | None:
         name = pod_group_name_of(pod.spec.schedulingGroup)

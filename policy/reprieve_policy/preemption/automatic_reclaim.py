@@ -35,6 +35,9 @@ has a hash: with many pods that all differ, no pod is compared with each other."
 _FREE_TRIES = 2
 """As often a decision without a round is repeated in the next pass: the cluster may just change."""
 _MAX_DOUBLINGS = 6
+MAX_KINDS = 32
+"""Kinds of pods that one decision looks for room for. Without this, thousands of pods that all
+differ would hold up the other home Namespaces for minutes."""
 MAX_PAUSE_SECONDS = 300
 """The longest pause after decisions without a round."""
 _UNSCHEDULABLE = "Unschedulable"
@@ -134,11 +137,14 @@ def may_run_on(waiting: Iterable[WaitingPod], node_info: NodeInfo) -> bool:
     return any(_may_run(each.preemptor, node_info) for each in waiting if each.is_due)
 
 
-def decide_round(waiting: Sequence[WaitingPod], snapshot: Snapshot) -> ReclaimRound | None:
+def decide_round(
+    waiting: Sequence[WaitingPod], snapshot: Snapshot, tries: int = 0
+) -> ReclaimRound | None:
     """Return the next round of a home Namespace, `None` if there is none now.
 
     `waiting` are all its pending pods, `snapshot` its lent nodes with all pods on them. The most
-    important pod begins, of equals the one that has waited longest.
+    important pod begins, of equals the one that has waited longest. After `tries` decisions that
+    found no room, the pods that they did not get to are first.
     """
     by_uid = {each.uid: each for each in waiting}
     under_way = [
@@ -154,9 +160,9 @@ def decide_round(waiting: Sequence[WaitingPod], snapshot: Snapshot) -> ReclaimRo
         return None
     served = {each.uid for each in under_way}
     due = [each for each in waiting if each.is_due and each.uid not in served]
-    return _first_round(
-        sorted(due, key=_importance), waiting, _with_claims(snapshot, waiting, by_uid)
-    )
+    due.sort(key=_importance)
+    first = tries * MAX_KINDS % len(due) if due else 0
+    return _first_round(due[first:] + due[:first], waiting, _with_claims(snapshot, waiting, by_uid))
 
 
 def _first_round(
@@ -185,6 +191,8 @@ def _first_round(
         kind = gang or (repr(_without_identity(preemptor)), nodes)
         if kind in in_vain:
             continue
+        if len(in_vain) == MAX_KINDS:
+            break
         in_vain.add(kind)
         best = selection.decide(preemptor, snapshot, nodes).best
         if best is not None:

@@ -7,6 +7,7 @@ ends, which is not used here.
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +21,7 @@ from .paths import object_path
 
 _PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 _ERROR_CHANNEL: Final = 3
+_EXIT_CODE: Final = re.compile("[0-9]{1,10}")
 _MAX_MESSAGE: Final = 64 * 1024
 _CLOSE_TIMEOUT_SECONDS: Final = 1.0
 _MAX_MESSAGES: Final = 64
@@ -86,5 +88,5 @@ def _parse_status(text: bytes) -> ExecResult:
     if status.status == "Success":
         return ExecResult(0)
     codes = [cause.message for cause in status.causes if cause.reason == "ExitCode"]
-    is_code = status.reason == "NonZeroExitCode" and codes and codes[0].isdecimal()
+    is_code = status.reason == "NonZeroExitCode" and codes and _EXIT_CODE.fullmatch(codes[0])
     return ExecResult(int(codes[0]) if is_code else None, status.message)

@@ -2,10 +2,11 @@
 
 import http.client
 import json
+import select
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -124,22 +125,41 @@ def test_what_is_no_request_is_refused(
     assert exchange.pending is None
 
 
-def test_clients_that_send_nothing_hold_up_no_request_for_longer_than_their_time(
-    hint: HttpHint, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+def test_clients_that_hold_all_connections_do_not_keep_a_request_out(
+    hint: HttpHint, exchange: Exchange
 ) -> None:
-    monkeypatch.setattr(hint_module._Handler, "timeout", 0.2)
-    idle = [
-        socket.create_connection((ADDRESS, hint.port)) for _ in range(hint_module.MAX_CONNECTIONS)
-    ]
-    deadline = time.monotonic() + 30
-    while exchange.pending is None:
-        assert time.monotonic() < deadline
-        try:
-            call(hint, "POST", contract.render_request(REQUEST))
-        except (OSError, http.client.HTTPException):
-            continue  # all connections are taken, and it is closed at once
-    for each in idle:
-        each.close()
+    with ExitStack() as stack:
+        held = [
+            stack.enter_context(socket.create_connection((ADDRESS, hint.port)))
+            for _ in range(hint_module.MAX_CONNECTIONS)
+        ]
+        for each in held:
+            each.sendall(b"POST /checkpoint HTTP/1.1\r\nX: ")
+        assert answer(hint, "POST", contract.render_request(REQUEST)).eviction_id == "uid-1"
+        assert held[0].recv(1) == b"", "the oldest one was cut"
+    assert exchange.pending is not None
+
+
+def test_a_client_that_sends_a_byte_at_a_time_has_so_much_time_in_all(
+    hint: HttpHint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hint_module, "CONNECTION_SECONDS", 0.3)
+    with socket.create_connection((ADDRESS, hint.port)) as slow:
+        deadline = time.monotonic() + 30
+        with suppress(ConnectionError):
+            while not select.select([slow], [], [], 0.05)[0]:
+                assert time.monotonic() < deadline
+                slow.sendall(b"G")
+            assert slow.recv(1) == b""
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "²", "-1", ""])
+def test_a_length_that_is_no_number_is_refused(hint: HttpHint, length: str) -> None:
+    with closing(http.client.HTTPConnection(ADDRESS, hint.port, timeout=10)) as connection:
+        connection.putrequest("POST", "/checkpoint")
+        connection.putheader("Content-Length", length.encode("latin-1"))
+        connection.endheaders()
+        assert connection.getresponse().status == 413
 
 
 def test_a_taken_port_is_an_error_when_the_session_opens(

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from reprieve_operator.checkpointing.endpoints import SignalEndpoint
 from reprieve_operator.checkpointing.signal_transport import SignalTransport
 from reprieve_operator.checkpointing.transport import ReplyKind
 from reprieve_testing.operator_parts import REQUEST
-from reprieve_testing.servers.stub_api import StubApi, stub_api
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 TARGET = SignalEndpoint("team", "training-0", "u", "main", "USR1")
 PODS = "/api/v1/namespaces/team/pods"
@@ -32,7 +33,11 @@ NO_SHELL = (
 
 
 def failed(code: int) -> dict[str, Any]:
-    causes = [{"reason": "ExitCode", "message": str(code)}]
+    return failed_with(str(code))
+
+
+def failed_with(code: str) -> dict[str, Any]:
+    causes = [{"reason": "ExitCode", "message": code}]
     return {
         "status": "Failure",
         "reason": "NonZeroExitCode",
@@ -124,6 +129,11 @@ ENDS: dict[str, tuple[tuple[Any, ...], ReplyKind, list[list[str]]]] = {
         [KILL],
     ),
     "a connection that ended before the command": ((None,), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
+    "an exit code of thousands of digits": (
+        (failed_with("9" * 5000),),
+        ReplyKind.OUTCOME_UNKNOWN,
+        [KILL],
+    ),
     "an unreadable status": ((b"\x03{]",), ReplyKind.OUTCOME_UNKNOWN, [KILL]),
     "a status of another world": (
         (b'\x03{"status":"Failure","details":null}',),
@@ -210,6 +220,34 @@ async def test_a_command_with_endless_output_is_abandoned(
         ReplyKind.OUTCOME_UNKNOWN,
         "the command printed too much output",
     )
+
+
+async def test_namespaces_whose_commands_hang_do_not_delay_the_signals_of_others(
+    stub: tuple[StubApi, SignalTransport],
+) -> None:
+    server, transport = stub
+    hanging = []
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if "/hostile-" in request.path:
+            hanging.append(request)
+            return await Node("silence")(request)
+        return await Node(DONE)(request)
+
+    server.exec = answer
+    hostile = [replace(TARGET, namespace=f"hostile-{number % 2}") for number in range(100)]
+    for each in hostile[:2]:
+        path = PODS.replace("team", each.namespace)
+        server.collections[path] = server.collections[PODS]
+    calls = [
+        asyncio.create_task(transport.request_checkpoint(each, REQUEST, 60)) for each in hostile
+    ]
+    await until(lambda: len(hanging) >= 4)
+    assert (await transport.request_checkpoint(TARGET, REQUEST, 10)).kind is ReplyKind.DELIVERED
+    assert not any(call.done() for call in calls)
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
 
 
 async def test_a_signal_cannot_be_polled(stub: tuple[StubApi, SignalTransport]) -> None:

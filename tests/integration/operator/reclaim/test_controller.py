@@ -225,6 +225,28 @@ async def test_the_borrower_that_loses_the_least_is_marked_once_and_events_say_s
     ]
 
 
+async def test_a_pod_that_names_the_uid_of_a_job_of_another_namespace_changes_no_victim(
+    tmp_path: Path,
+) -> None:
+    """Read before the Job's own pods, it would have them lose the end that they are near to."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "uid": "job", "controller": True}
+    job = {
+        "metadata": {"name": "train", "namespace": "team", "uid": "job"},
+        "spec": {"activeDeadlineSeconds": 300},
+        "status": {"startTime": "2026-11-21T11:56:00Z"},
+    }
+    nearly_complete = a_pod(
+        "train-1", started="11:56:00", ownerReferences=[owner | {"name": "train"}]
+    )
+    forged = a_pod(
+        "forged", namespace="attacker", cpu="0", ownerReferences=[owner | {"name": "no"}]
+    )
+    pods = (forged, nearly_complete, a_pod("other"))
+    async with reclaiming(tmp_path, a_waiting_pod(), pods=pods, **{JOBS: by_name(job)}) as world:
+        await until(world.marked)
+    assert world.marked() == ["other"]
+
+
 async def test_a_node_that_a_taint_lends_is_given_back_to_a_pod_that_tolerates_it(
     tmp_path: Path,
 ) -> None:

@@ -291,6 +291,21 @@ def test_a_gang_of_which_one_pod_is_protected_stays() -> None:
     assert decide(waiting(), snapshot=replace(snapshot, nodes={"n": snapshot.nodes["n"]})) == []
 
 
+@pytest.mark.parametrize(("tries", "want"), [(0, []), (1, ["fits", "d"])])
+def test_a_decision_looks_for_room_for_so_many_kinds_of_pods_and_the_next_one_for_others(
+    tries: int, want: list[str]
+) -> None:
+    """Without this, thousands of pods that all differ would hold up the other home Namespaces."""
+    in_vain = [
+        waiting(f"large-{number}", cpu=5 + number) for number in range(automatic_reclaim.MAX_KINDS)
+    ]
+    fits = waiting("fits", since=-400)
+    node_info = lent("n", borrower("a"), borrower("b"), borrower("c"), borrower("d", started=-9))
+    snapshot = a_snapshot(node_info).build()
+    found = automatic_reclaim.decide_round([*in_vain, fits], snapshot, tries)
+    assert ([] if found is None else [found.pod.uid, *(each.uid for each in found.victims)]) == want
+
+
 def a_pending_pod(
     *conditions: Condition, nominated: str | None = None, spec: PodSpec | None = None
 ) -> Pod:
