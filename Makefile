@@ -14,6 +14,9 @@ export PYTHONDONTWRITEBYTECODE :=
 # the cluster tests has a cluster of its own.
 WORKERS ?= $(shell expr 2 '*' $$(nproc))
 SIDE_BY_SIDE := --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
+# Slow tests mostly compute: with as many workers, each would wait for the others.
+SLOW_WORKERS ?= $(shell expr 1 + $$(nproc))
+SLOWLY := --numprocesses=$(SLOW_WORKERS) --dist=loadfile --no-loadscope-reorder
 QUICK := -m 'not slow'
 
 .PHONY: help
@@ -60,7 +63,7 @@ test: setup binaries check bench-gate ## every check, and every test that is not
 test-all: test upstream docs-tools ## `make test`, and the slow proofs: chaos, gangs, the controllers' day, both schedulers
 	@seeds=$$($(BIN)/python -c 'import random; print(*random.sample(range(10**9), 20), sep=",")') && \
 		echo "twenty new seeds: make test-differential SCENES=50 SEED=$$seeds" && \
-		REPRIEVE_SCENES=50 REPRIEVE_SEED=$$seeds $(BIN)/pytest $(SIDE_BY_SIDE) -m slow tests
+		REPRIEVE_SCENES=50 REPRIEVE_SEED=$$seeds $(BIN)/pytest $(SLOWLY) -m slow tests
 
 .PHONY: test-fast
 test-fast: setup ## the tests that need no cluster, without the heavy ones: unit, contract, integration (under a minute; HEAVY=1: all)

@@ -15,8 +15,9 @@ from reprieve_testing.cluster.handle import ClusterHandle
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-MASS_SECONDS = 60
-"""For 500 lives, some 2,000 writes, on two cores that also simulate the workloads and nodes."""
+MASS_SECONDS = 180
+"""For 500 lives, some 2,000 writes, on two cores that also simulate the workloads and nodes, and
+run other tests: how fast it goes is a benchmark's matter (`make bench-victims`)."""
 
 
 async def test_a_namespace_that_is_deleted_under_a_hundred_victims_is_gone_soon(
