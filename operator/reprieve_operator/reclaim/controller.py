@@ -59,6 +59,8 @@ class _Tries:
     due: frozenset[str]
     nodes: frozenset[str]
     count: int
+    first: int
+    """How many pods the next decision passes over at first."""
     next_at: float
 
     def pauses(self, due: frozenset[str], nodes: frozenset[str], now: float) -> bool:
@@ -156,13 +158,15 @@ class ReclaimController:
         before = self._tries.get(home)
         if not due or (before is not None and before.pauses(due, names, self._clock.monotonic())):
             return False
-        tries = 0 if before is None else before.count
-        has_begun = await self._try_round(home, nodes, reader, pods, due, tries)
+        first = 0 if before is None else before.first
+        has_begun, next_first = await self._try_round(home, nodes, reader, pods, due, first)
         if has_begun or self._is_round_under_way(home):
             self._tries.pop(home, None)
             return has_begun
-        pause = automatic_reclaim.pause_seconds(tries + 1, self._interval_seconds)
-        self._tries[home] = _Tries(due, names, tries + 1, self._clock.monotonic() + pause)
+        count = 1 if before is None else before.count + 1
+        pause = automatic_reclaim.pause_seconds(count, self._interval_seconds)
+        next_at = self._clock.monotonic() + pause
+        self._tries[home] = _Tries(due, names, count, next_first, next_at)
         return False
 
     def _is_round_under_way(self, home: str) -> bool:
@@ -178,8 +182,9 @@ class ReclaimController:
         reader: ReclaimReader,
         pods: Mapping[str, LentNodePod],
         due: frozenset[str],
-        tries: int,
-    ) -> bool:
+        first: int,
+    ) -> tuple[bool, int]:
+        """Return whether a round began, and else how many pods the next decision passes over."""
         waiting = [
             WaitingPod(
                 preemptor=await reader.preemptor_of(pod),
@@ -193,13 +198,14 @@ class ReclaimController:
             lambda: [node for node in nodes if automatic_reclaim.may_run_on(waiting, node.info)]
         )
         if not usable:
-            return False
+            return False, 0
         read = await reader.lent_nodes(home, usable)
-        chosen = await asyncio.to_thread(
-            automatic_reclaim.decide_round, waiting, read.snapshot, tries
+        decided = await asyncio.to_thread(
+            automatic_reclaim.decide_round, waiting, read.snapshot, first
         )
+        chosen = decided.round
         if chosen is None or not await reader.still_waits(pods[chosen.pod.uid]):
-            return False
+            return False, decided.next_first
         # Before the first mark: a round of which some marks fail is not repeated at once.
         # Other pods of a gang may need the room that pods leave for one of them.
         is_single = chosen.pod.preemptor.gang is None
@@ -213,7 +219,7 @@ class ReclaimController:
             by_name,
             lambda pod: reader.may_leave(pod, chosen, read.snapshot),
         )
-        return True
+        return True, 0
 
     def _is_due(self, pod: LentNodePod) -> bool:
         last = self._rounds.get(pod.uid)

@@ -73,6 +73,16 @@ class ReclaimRound:
         return (*self.candidate.all_pods, *self.candidate.other_victims)
 
 
+@dataclass(frozen=True, slots=True)
+class RoundDecision:
+    """What a home Namespace gets back now."""
+
+    round: ReclaimRound | None = None
+    next_first: int = 0
+    """Without a round: how many pods to pass over in the next decision. They found no room, and
+    there were too many kinds of pods to look further."""
+
+
 def turned_away_at(pod: Pod) -> datetime | None:
     """Return since when a scheduler finds no node for the pod, `None` if that is not so.
 
@@ -138,13 +148,13 @@ def may_run_on(waiting: Iterable[WaitingPod], node_info: NodeInfo) -> bool:
 
 
 def decide_round(
-    waiting: Sequence[WaitingPod], snapshot: Snapshot, tries: int = 0
-) -> ReclaimRound | None:
-    """Return the next round of a home Namespace, `None` if there is none now.
+    waiting: Sequence[WaitingPod], snapshot: Snapshot, first: int = 0
+) -> RoundDecision:
+    """Return the next round of a home Namespace, if there is one now.
 
     `waiting` are all its pending pods, `snapshot` its lent nodes with all pods on them. The most
-    important pod begins, of equals the one that has waited longest. After `tries` decisions that
-    found no room, the pods that they did not get to are first.
+    important pod begins, of equals the one that has waited longest; `first` pods, which were tried
+    in vain, come last.
     """
     by_uid = {each.uid: each for each in waiting}
     under_way = [
@@ -157,17 +167,20 @@ def decide_round(
     if any(each.preemptor.gang is not None for each in under_way) or _has_unnotified(
         snapshot, by_uid
     ):
-        return None
+        return RoundDecision()
     served = {each.uid for each in under_way}
     due = [each for each in waiting if each.is_due and each.uid not in served]
     due.sort(key=_importance)
-    first = tries * MAX_KINDS % len(due) if due else 0
-    return _first_round(due[first:] + due[:first], waiting, _with_claims(snapshot, waiting, by_uid))
+    in_turn = due[first:] + due[:first]
+    found, looked_at = _first_round(in_turn, waiting, _with_claims(snapshot, waiting, by_uid))
+    is_cut = found is None and looked_at < len(due)
+    return RoundDecision(found, (first + looked_at) % len(due) if is_cut else 0)
 
 
 def _first_round(
-    due: Iterable[WaitingPod], waiting: Sequence[WaitingPod], snapshot: Snapshot
-) -> ReclaimRound | None:
+    due: Sequence[WaitingPod], waiting: Sequence[WaitingPod], snapshot: Snapshot
+) -> tuple[ReclaimRound | None, int]:
+    """Return the round, and how many of the pods were looked at before it, or in vain."""
     in_vain: set[_Kind] = set()
     waiting_by_gang: dict[GangKey | None, list[Preemptor]] = defaultdict(list)
     for other in waiting:
@@ -176,7 +189,7 @@ def _first_round(
     for node_info in snapshot.nodes.values():
         for pod in node_info.pods:
             placed_by_gang[pod.gang].append(pod)
-    for each in due:
+    for index, each in enumerate(due):
         # The pods of a Deployment are alike, and those of a gang are planned together: one decision
         # is enough where they get no room.
         if each.preemptor.gang in in_vain:
@@ -192,12 +205,12 @@ def _first_round(
         if kind in in_vain:
             continue
         if len(in_vain) == MAX_KINDS:
-            break
+            return None, index
         in_vain.add(kind)
         best = selection.decide(preemptor, snapshot, nodes).best
         if best is not None:
-            return ReclaimRound(each, best)
-    return None
+            return ReclaimRound(each, best), index
+    return None, len(due)
 
 
 def _has_unnotified(snapshot: Snapshot, by_uid: Mapping[str, WaitingPod]) -> bool:

@@ -19,7 +19,7 @@ from reprieve_policy.kube.pods import (
     PodStatus,
 )
 from reprieve_policy.preemption import automatic_reclaim, selection
-from reprieve_policy.preemption.automatic_reclaim import WaitingPod
+from reprieve_policy.preemption.automatic_reclaim import RoundDecision, WaitingPod
 from reprieve_policy.preemption.selection.snapshot import (
     GangKey,
     NodeInfo,
@@ -72,7 +72,7 @@ def lent(name: str, *pods: ScheduledPod, **fields: object) -> NodeInfo:
 
 def decide(*pods: WaitingPod, snapshot: Snapshot) -> list[str]:
     """Return the pod that begins a round and its victims, nothing without a round."""
-    found = automatic_reclaim.decide_round(pods, snapshot)
+    found = automatic_reclaim.decide_round(pods, snapshot).round
     return [] if found is None else [found.pod.uid, *sorted(one.uid for one in found.victims)]
 
 
@@ -291,19 +291,24 @@ def test_a_gang_of_which_one_pod_is_protected_stays() -> None:
     assert decide(waiting(), snapshot=replace(snapshot, nodes={"n": snapshot.nodes["n"]})) == []
 
 
-@pytest.mark.parametrize(("tries", "want"), [(0, []), (1, ["fits", "d"])])
-def test_a_decision_looks_for_room_for_so_many_kinds_of_pods_and_the_next_one_for_others(
-    tries: int, want: list[str]
-) -> None:
+def test_a_decision_looks_for_room_for_so_many_kinds_of_pods_and_the_next_one_for_others() -> None:
     """Without this, thousands of pods that all differ would hold up the other home Namespaces."""
-    in_vain = [
-        waiting(f"large-{number}", cpu=5 + number) for number in range(automatic_reclaim.MAX_KINDS)
-    ]
-    fits = waiting("fits", since=-400)
-    node_info = lent("n", borrower("a"), borrower("b"), borrower("c"), borrower("d", started=-9))
-    snapshot = a_snapshot(node_info).build()
-    found = automatic_reclaim.decide_round([*in_vain, fits], snapshot, tries)
-    assert ([] if found is None else [found.pod.uid, *(each.uid for each in found.victims)]) == want
+    kinds = range(automatic_reclaim.MAX_KINDS)
+    in_vain = [waiting(f"large-{number}", cpu=5 + number) for number in kinds]
+    pods = [*in_vain, waiting("fits", since=-400), waiting("fits-too", since=-300)]
+    snapshot = a_snapshot(FULL).build()
+
+    cut = automatic_reclaim.decide_round(pods, snapshot)
+    assert cut == RoundDecision(None, next_first=len(in_vain))
+    found = automatic_reclaim.decide_round(pods, snapshot, cut.next_first).round
+    assert found is not None
+    assert found.pod.uid == "fits"
+
+
+def test_a_decision_about_few_kinds_of_pods_leaves_none_for_the_next_one() -> None:
+    pods = [waiting(f"large-{number}", cpu=5) for number in range(100)]
+    found = automatic_reclaim.decide_round(pods, a_snapshot(FULL).build())
+    assert found == RoundDecision(None, next_first=0)
 
 
 def a_pending_pod(
