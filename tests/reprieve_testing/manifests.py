@@ -18,7 +18,7 @@ Object = dict[str, Any]
 _KEY = re.compile(
     r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:reprieve\.dev|koordinator\.sh|x-k8s\.io|sigs\.k8s\.io|volcano\.sh)/[a-z-]+"
     r"|(?<![a-z0-9.-])(?:reprieve\.dev|pod-group)/[a-z-]+"
-    r"|scheduling\.k8s\.io/group-name|pod-group\.scheduling\.sigs\.k8s\.io(?!/)"
+    r"|scheduling\.k8s\.io/group-name|batch\.kubernetes\.io/job-name|pod-group\.scheduling\.sigs\.k8s\.io(?!/)"
 )
 
 _LEFT_OUT = re.compile(r"(?:!\(key in \[(?=[^]]*\]\))|\.all\(key, key in \[)([^]]*)\]")

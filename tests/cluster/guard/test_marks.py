@@ -7,6 +7,7 @@ webhook, so all of this also holds while the webhooks are down.
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -251,6 +252,7 @@ def test_a_user_with_every_verb_on_everything_may_not_write_state(
 
 GANGS = {
     "a label": ("labels", keys.POD_GROUP),
+    "a label of a LeaderWorkerSet": ("labels", keys.LEADER_WORKER_SET),
     "an annotation": ("annotations", keys.KOORDINATOR_GANG),
 }
 
@@ -276,6 +278,40 @@ def test_a_user_may_not_move_a_marked_pod_into_a_gang_whose_pods_they_may_not_de
     assert users.writer.patch(pod, metadata(part, key, None), way).status == 0
 
 
+AS_A_WHOLE = {keys.DISRUPTION_MODE: "gang"}
+MOVES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "to a Job's pods, as a whole": (
+        {},
+        {"labels": {keys.JOB: "theirs"}, "annotations": AS_A_WHOLE},
+    ),
+    "to a Job's pods as a whole, one after the other": (
+        {"labels": {keys.JOB: "theirs"}},
+        {"annotations": AS_A_WHOLE},
+    ),
+    "to another group of a LeaderWorkerSet": (
+        {"labels": {keys.LEADER_WORKER_SET: "llm", keys.LEADER_WORKER_GROUP: "0"}},
+        {"labels": {keys.LEADER_WORKER_GROUP: "1"}},
+    ),
+    "to the gang of another key, by leaving its own": (
+        {"labels": {keys.POD_GROUP: "mine", keys.KUEUE_GROUP: "theirs"}},
+        {"labels": {keys.POD_GROUP: None}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "change"), MOVES.values(), ids=MOVES)
+def test_a_user_may_not_have_a_marked_pod_go_with_others_by_any_change(
+    users: UsersByRight, pod: str, before: dict[str, Any], change: dict[str, Any]
+) -> None:
+    move = json.dumps({"metadata": change})
+    assert users.writer.patch(pod, json.dumps({"metadata": before})).status == 0
+    assert users.writer.run("patch", "pod", pod, "--dry-run=server", "-p", move).status == 0
+    assert users.admin.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested")).status == 0
+    done = users.writer.patch(pod, move)
+    assert refused(done, "Forbidden: having a marked pod join a gang needs"), done.output
+    assert users.deleter.patch(pod, move).status == 0
+
+
 def test_a_user_who_may_delete_one_pod_only_may_not_mark_it_as_a_gang_member(
     users: UsersByRight, pod: str
 ) -> None:
@@ -287,16 +323,17 @@ def test_a_user_who_may_delete_one_pod_only_may_not_mark_it_as_a_gang_member(
     person = ImpersonatedUser(users.admin.kubectl, "deleter-of-one", NAMESPACE)
     until_answered("deleted", lambda: person.run("delete", "pod", pod, "--dry-run=server"))
     mark = {keys.SOFT_EVICTION: "requested"}
-    alone, joined = (
-        {"metadata": {"labels": mark | gang}} for gang in ({}, {keys.POD_GROUP: "theirs"})
+    alone, joined, of_a_job = (
+        {"metadata": {"labels": mark | gang}}
+        for gang in ({}, {keys.POD_GROUP: "theirs"}, {keys.JOB: "theirs"})
     )
-    done = person.patch(pod, json.dumps(joined))
-    assert done.status != 0
-    assert f"{NEEDS_DELETE}, and all of its namespace: its gang goes as a whole" in done.output
-    assert (
-        users.deleter.run("patch", "pod", pod, "--dry-run=server", "-p", json.dumps(joined)).status
-        == 0
-    )
+    of_a_job["metadata"]["annotations"] = AS_A_WHOLE
+    for marked in (joined, of_a_job):
+        text = json.dumps(marked)
+        done = person.patch(pod, text)
+        assert done.status != 0
+        assert f"{NEEDS_DELETE}, and all of its namespace: its gang goes as a whole" in done.output
+        assert users.deleter.run("patch", "pod", pod, "--dry-run=server", "-p", text).status == 0
     done = person.patch(pod, json.dumps(alone))
     assert done.status == 0, done.output
 

@@ -12,6 +12,7 @@ from reprieve_policy.admission.rules import reserved_state
 from reprieve_policy.admission.rules.soft_eviction_mark import _IN_TEMPLATE
 from reprieve_policy.config import namespace, preemption_class
 from reprieve_policy.facts import Facts
+from reprieve_policy.gangs.dialects import DIALECTS
 from reprieve_policy.kube import controllers
 from reprieve_policy.kube import owners as owners_table
 from reprieve_policy.kube.kinds import TEMPLATE_KINDS
@@ -88,16 +89,27 @@ def test_exactly_the_marks_and_the_operators_keys_are_guarded() -> None:
         keys.CLEANUP_FINALIZER,
     }
     marks = {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
-    assert set(manifests.keys_in(condition["expression"])) == written | marks | gang_keys()
+    assert set(manifests.keys_in(condition["expression"])) == written | marks | GANG_KEYS
 
 
 def gang_keys() -> set[str]:
-    return set(manifests.keys_in(expression_of("reprieve-soft-evictions", "isInGang")))
+    """Return every key by which a pod is in a gang, or says that it goes as a whole."""
+    places = (place for each in DIALECTS for place in (each.name, each.index) if place is not None)
+    return {place.key for place in places if place.holder in ("labels", "annotations")}
+
+
+GANG_KEYS = gang_keys() | {keys.DISRUPTION_MODE}
+
+
+def test_a_mark_needs_the_right_to_delete_the_gang_by_every_key_of_a_gang() -> None:
+    """Of a LeaderWorkerSet, the name alone counts: the group's index makes no other set."""
+    known = set(manifests.keys_in(expression_of("reprieve-soft-evictions", "isInGang")))
+    assert known == GANG_KEYS - {keys.LEADER_WORKER_GROUP}
 
 
 def test_a_marked_pod_that_joins_a_gang_is_guarded_by_every_key_of_a_gang() -> None:
     joined = set(manifests.keys_in(expression_of("reprieve-soft-evictions", "gangsJoined")))
-    assert joined == gang_keys() | {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
+    assert joined == GANG_KEYS | {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,10 @@ _OWN = frozenset(
 """Labels and annotations that controllers write to tell their pods apart. Of these, rules only read
 whether there is a name; the ledger of the owner reads more."""
 _ANY_NAME = "x"
-_TOKEN_VOLUME = b"kube-api-access-"
+_TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - a name
 """The volume with a pod's token; the API server adds five letters to its name, others each time."""
 _LETTERS = 5
-_ANY_LETTERS = _TOKEN_VOLUME + b"\xff" * _LETTERS
+_ANY_LETTERS = _TOKEN_VOLUME.encode() + b"\xff" * _LETTERS
 """No text in UTF-8 has these bytes."""
 
 _UNKNOWN = -1, None
@@ -100,7 +100,7 @@ class RememberedPods:
         shared = _ENCODE(replaced(resource, metadata=_without_own(resource.metadata)))
         if len(shared) > MAX_BYTES:
             return None
-        return request.namespace, request.user_info.username, _without_letters(shared)
+        return request.namespace, request.user_info.username, _without_letters(shared, resource)
 
     def verdict_of(self, key: Key) -> Verdict | None:
         """Return the verdict on a pod with this key, by what is known now."""
@@ -174,10 +174,26 @@ def _with_any_names(entries: Mapping[str, str] | None) -> Mapping[str, str] | No
     }
 
 
-def _without_letters(shared: bytes) -> bytes:
-    at = shared.find(_TOKEN_VOLUME)
-    name = shared[at : at + len(_ANY_LETTERS)]
-    return shared.replace(name, _ANY_LETTERS) if at >= 0 and name.isascii() else shared
+def _without_letters(shared: bytes, pod: Resource) -> bytes:
+    """Leave out the letters, unless a text has them that is not the volume's name."""
+    name, uses = _token_volume(pod)
+    text = name.encode()
+    is_elsewhere = shared.count(text) != uses
+    return shared if not name or is_elsewhere else shared.replace(text, _ANY_LETTERS)
+
+
+def _token_volume(pod: Resource) -> tuple[str, int]:
+    """Return the name of the volume with the token, and how often the pod must name it."""
+    name, uses = "", 0
+    if pod.spec is not None:
+        for volume in pod.spec.volumes or ():
+            if volume.name.startswith(_TOKEN_VOLUME) and len(volume.name) == len(_ANY_LETTERS):
+                name, uses = volume.name, 1
+        for containers in (pod.spec.containers or (), pod.spec.initContainers or ()):
+            for container in containers:
+                for mount in container.volumeMounts or ():
+                    uses += mount.name == name
+    return name, uses
 
 
 def _may_be_shared(verdict: Verdict) -> bool:
@@ -185,7 +201,7 @@ def _may_be_shared(verdict: Verdict) -> bool:
     if verdict.is_empty:
         return True
     text = "".join((*map(str, verdict.violations), *verdict.warnings))
-    return _TOKEN_VOLUME.decode() not in text and len(text) <= MAX_BYTES
+    return _TOKEN_VOLUME not in text and len(text) <= MAX_BYTES
 
 
 def _stands_alone(pod: Resource, facts: Facts) -> bool:

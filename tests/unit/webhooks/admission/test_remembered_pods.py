@@ -208,6 +208,22 @@ async def test_the_defaults_of_a_pod_like_this_are_never_remembered(document: Do
     assert len(remembered) == 0
 
 
+async def test_only_the_name_of_the_tokens_volume_is_left_out():
+    """Without this, a hint that a rule refuses would get the answer to one that it does not."""
+    source = Watched(Facts(priority_classes=CLASSES))
+    remembered = RememberedPods(source)
+    first, other = (
+        pod(
+            annotations={keys.CHECKPOINT_HINT: f"http://:8080/kube-api-access-{letters}"},
+            spec={"containers": [{"name": "train", "ports": [{"containerPort": 8080}]}]},
+        )
+        for letters in ("abcde", "a b\tc")
+    )
+    await answer_twice(first, source, remembered)
+
+    assert (await answer(other, source, remembered)).outcome == DENIED
+
+
 async def test_a_pod_that_was_seen_once_is_not_remembered():
     source = Watched(Facts(priority_classes=CLASSES))
     remembered = RememberedPods(source)
