@@ -14,6 +14,20 @@ from .request_files import MAX_ANSWER, Document, RequestFiles
 from .signal_sender import SignalSender, UndeliverableError
 
 _MAX_ID = 256
+_FIELDS = frozenset(
+    {
+        "version",
+        "id",
+        "attempt",
+        "deadline",
+        "reason",
+        "preemptionClass",
+        "mayExtend",
+        "cancelled",
+    }
+)
+"""The contract's fields of a request; each is a text, a number or a boolean."""
+_SCALARS = (str, int, float)
 _IDLE: Document = {"state": "idle"}
 
 Log = Callable[..., None]
@@ -128,11 +142,22 @@ def _with_request_id(text: bytes, answer: Document, request_id: object) -> bytes
 
 
 def _parse(body: bytes) -> Document | None:
+    """Return the contract's fields of a request, `None` for what is none.
+
+    Every client that reaches the pod may send one. What is nested cannot be written again at any
+    depth at which it can be read.
+    """
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    return document if isinstance(document, dict) and _has_id(document) else None
+    if not isinstance(document, dict) or not _has_id(document):
+        return None
+    return {
+        name: value
+        for name, value in document.items()
+        if name in _FIELDS and isinstance(value, _SCALARS)
+    }
 
 
 def _has_id(document: Document) -> bool:

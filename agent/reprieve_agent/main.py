@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Created first: unreadable files are an error before the first request.
         files = RequestFiles(options.request)
         handler = CheckpointHandler(files, _signal_sender(options), _log)
-        server = AgentServer(options.address, PORT, handler.handle)
+        server = AgentServer(options.address, PORT, handler.handle, _log)
     except OSError as error:
         _log("cannot start", error=str(error))
         return 1

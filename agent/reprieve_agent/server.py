@@ -18,6 +18,7 @@ DEADLINE_SECONDS = 5.0
 _CHUNK = 4096
 
 Handler = Callable[[HttpRequest], HttpResponse]
+Log = Callable[..., None]
 
 
 class _ClientConnection:
@@ -58,15 +59,16 @@ class _ClientConnection:
 
 
 class AgentServer:
-    """Answers HTTP on one address."""
+    """Answers HTTP on one address; no request ends it."""
 
-    def __init__(self, address: str, port: int, handle: Handler) -> None:
+    def __init__(self, address: str, port: int, handle: Handler, log: Log) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._listener = socket.create_server(
             (address, port), family=family, backlog=MAX_CONNECTIONS
         )
         self._listener.settimeout(0)
         self._handle = handle
+        self._log = log
         self._connections: dict[int, _ClientConnection] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
@@ -146,6 +148,10 @@ class AgentServer:
             return HttpResponse.error(
                 HTTPStatus.SERVICE_UNAVAILABLE, f"{error.strerror or type(error).__name__}"
             )
+        except Exception as error:  # noqa: BLE001 - for the reason below
+            # Without this, a request that no test has foreseen would end the agent.
+            self._log("request failed", error=f"{type(error).__name__}: {error}")
+            return HttpResponse.error(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _close_connection(self, fd: int) -> None:
         connection = self._connections.pop(fd)

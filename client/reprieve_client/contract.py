@@ -45,11 +45,13 @@ def parse_request(text: str | bytes) -> Request | None:
     if not isinstance(document, dict) or not isinstance(document.get("id"), str):
         return None
     attempt, level = document.get("attempt"), document.get("preemptionClass")
+    deadline, reason = document.get("deadline"), document.get("reason")
     return Request(
         id=document["id"],
         attempt=attempt if isinstance(attempt, int) else 1,
-        deadline=str(document.get("deadline") or ""),
-        reason=str(document.get("reason") or ""),
+        # Not `str`: it fails for what is nested too deeply, and would end the thread that reads.
+        deadline=deadline if isinstance(deadline, str) else "",
+        reason=reason if isinstance(reason, str) else "",
         preemption_class=level if isinstance(level, int) else None,
         may_extend=document.get("mayExtend") is True,
         cancelled=document.get("cancelled") is True,

@@ -48,7 +48,7 @@ class FileHint:
         request = parse_request(read(self._request))
         try:
             answer = json.loads(read(self._answer))
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         if (
             request is not None

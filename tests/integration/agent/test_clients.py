@@ -16,6 +16,8 @@ IDLE = {"state": "idle"}
 def answer(request: HttpRequest) -> HttpResponse:
     if request.body == b'"fail"':
         raise OSError(28, "No space left on device")
+    if request.body == b'"fault"':
+        raise RecursionError("too deep")
     return HttpResponse.json(IDLE)
 
 
@@ -83,9 +85,21 @@ def test_a_full_volume_is_reported_and_survived(client: Client) -> None:
     assert client.call("GET") == (200, IDLE)
 
 
+def test_a_request_that_fails_is_answered_and_logged_and_does_not_end_the_agent() -> None:
+    logged = []
+
+    def log(message: str, **fields: object) -> None:
+        logged.append((message, fields))
+
+    with serving(answer, log) as client:
+        assert client.call("POST", "fault") == (500, {"message": "internal server error"})
+        assert client.call("GET") == (200, IDLE)
+    assert logged == [("request failed", {"error": "RecursionError: too deep"})]
+
+
 def test_the_agent_listens_on_ipv6() -> None:
     try:
-        started = server.AgentServer("::1", 0, answer)
+        started = server.AgentServer("::1", 0, answer, lambda *_, **__: None)
     except OSError:
         pytest.skip("this machine has no IPv6 loopback")
     started.close()

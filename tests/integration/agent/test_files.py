@@ -197,6 +197,25 @@ def test_an_invalid_request_is_refused_and_not_written(folder: Path, body: bytes
     assert not list(folder.iterdir())
 
 
+DEPTHS = (*range(800, 1000), 2000, 4000, 7900)
+"""Levels at which one version of Python or another reads a list, and cannot write it."""
+
+
+@pytest.mark.parametrize("name", ["x", "reason"])
+def test_of_a_request_only_the_texts_and_numbers_of_the_contract_are_written(
+    folder: Path, name: str
+) -> None:
+    handler = a_handler(folder)
+    for depth in DEPTHS:
+        request_id = f"uid-{depth}"
+        nested = "[" * depth + "]" * depth
+        body = f'{{"id":"{request_id}","attempt":1,"{name}":{nested}}}'.encode()
+        status = handler.handle(HttpRequest("POST", body)).status
+        assert status in (200, 400)
+        if status == 200:
+            assert asked(folder) == {"id": request_id, "attempt": 1}
+
+
 def test_an_invalid_request_file_of_the_workload_is_ignored(folder: Path) -> None:
     for text in ("{}", "[]", '{"id":1}', '{"id":"x"}', "x" * 20000):
         (folder / "request").write_text(text)

@@ -100,6 +100,14 @@ def test_a_restarted_container_saves_nothing_anew_for_a_request_that_it_has_answ
     assert restarted.answer == {"state": "saved", "id": "uid-1", "step": 3}
 
 
+def test_an_answer_that_is_nested_too_deeply_to_be_read_counts_as_none(
+    agent: Agent, request_file: Path
+) -> None:
+    agent.call("POST")
+    (request_file.parent / "request.answer").write_text("[" * 16_000)
+    assert exchange_after_a_restart(request_file).pending is not None
+
+
 def test_a_container_that_is_restarted_during_a_save_saves_again(
     agent: Agent, exchange: Exchange, hint: FileHint, request_file: Path
 ) -> None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from reprieve_client.contract import Request, parse_request
 from reprieve_client.exchange import Exchange
 from reprieve_client.hints import http as hint_module
 from reprieve_client.hints.http import HttpHint
@@ -123,6 +124,18 @@ def test_what_is_no_request_is_refused(
 ) -> None:
     assert call(hint, method, body, path)[0] == status
     assert exchange.pending is None
+
+
+DEPTHS = (*range(800, 1000), 2000, 4000, 7900)
+"""Levels at which one version of Python or another reads a list, and cannot make it a text."""
+
+
+@pytest.mark.parametrize("field", ["deadline", "reason", "other"])
+def test_a_field_that_is_no_text_counts_as_absent_however_deep_it_is(field: str) -> None:
+    for depth in DEPTHS:
+        nested = "[" * depth + "]" * depth
+        found = parse_request(f'{{"id":"uid-1","{field}":{nested}}}')
+        assert found in (None, Request("uid-1"))
 
 
 def test_clients_that_hold_all_connections_do_not_keep_a_request_out(

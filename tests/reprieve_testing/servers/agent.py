@@ -40,9 +40,11 @@ class Client:
 
 
 @contextmanager
-def serving(handle: Callable[[HttpRequest], HttpResponse]) -> Iterator[Client]:
+def serving(
+    handle: Callable[[HttpRequest], HttpResponse], log: Callable[..., None] = lambda *_, **__: None
+) -> Iterator[Client]:
     """Serve on a free port while the block runs."""
-    server, enough = AgentServer(ADDRESS, 0, handle), threading.Event()
+    server, enough = AgentServer(ADDRESS, 0, handle, log), threading.Event()
     thread = threading.Thread(target=server.serve, kwargs={"until": enough.is_set})
     thread.start()
     client = Client(server.port)
