@@ -15,7 +15,7 @@ from reprieve_cli.output.formats import gauge, report
 from reprieve_policy.admission.rules import RULES
 from reprieve_policy.config.namespace import EXEMPT
 from reprieve_policy.kube.kinds import KINDS
-from reprieve_policy.kube.objects import Resource, controller_of
+from reprieve_policy.kube.objects import Resource, controller_of, is_of_kind
 from reprieve_runtime.client.api import Api
 
 KINDS_WITH_RULES = tuple(
@@ -128,5 +128,4 @@ def _is_checked(resource: Resource, name: ObjectName) -> bool:
 
 def _is_of_deployment(resource: Resource) -> bool:
     """Return whether a Deployment made it. Other owners, like a Rollout, have no rules."""
-    owner = controller_of(resource.metadata)
-    return owner is not None and owner.kind == "Deployment" and owner.apiVersion.startswith("apps/")
+    return is_of_kind(controller_of(resource.metadata), "apps", "Deployment")

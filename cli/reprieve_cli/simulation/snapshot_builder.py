@@ -12,6 +12,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import pod_group
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.keys import QUOTA_NAME
+from reprieve_policy.kube import kinds
 from reprieve_policy.kube.jobs import Job, owning_job_of
 from reprieve_policy.kube.limits import elastic_quotas
 from reprieve_policy.kube.limits.disruption_budgets import PodDisruptionBudget
@@ -22,6 +23,7 @@ from reprieve_policy.kube.objects import (
     ObjectMeta,
     Resource,
     controller_of,
+    group_of,
     labels_of,
     pod_group_name_of,
 )
@@ -205,7 +207,7 @@ class SnapshotBuilder:
 
 def _workload_of(metadata: ObjectMeta) -> WorkloadKey | None:
     owner = controller_of(metadata)
-    if owner is None:
+    if owner is None or not kinds.is_served_as(owner.kind, group_of(owner.apiVersion)):
         return None
     replicas = labels_of(metadata).get(_REPLICAS_HASH)
     if owner.kind == "ReplicaSet" and replicas:

@@ -88,7 +88,7 @@ class GateReports:
             f"{duration.render(gang.timeout_seconds)}: all are replaced, and wait for "
             f"{duration.render(max(1, int(retry_seconds)))} at least; those that run get notice"
         )
-        if pods[0].regarding.kind == "Job":
+        if pods[0].is_of_job:
             note += _COUNTS_AS_FAILED
         self._recorder.event(pods[0].regarding, "GangHeldBack", note)
 

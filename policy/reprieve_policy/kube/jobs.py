@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .conditions import Condition
-from .objects import ObjectMeta, OwnerReference, VersionedMeta, controller_of
+from .objects import ObjectMeta, OwnerReference, VersionedMeta, controller_of, is_of_kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,4 @@ def owning_job_of(metadata: ObjectMeta) -> OwnerReference | None:
     Other projects have a kind of the same name: a Volcano Job does not count.
     """
     owner = controller_of(metadata)
-    is_batch_job = (
-        owner is not None and owner.kind == "Job" and owner.apiVersion.startswith("batch/")
-    )
-    return owner if is_batch_job else None
+    return owner if is_of_kind(owner, "batch", "Job") else None

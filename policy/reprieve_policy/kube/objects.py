@@ -360,6 +360,20 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
     return next((owner for owner in metadata.ownerReferences or () if owner.controller), None)
 
 
+def group_of(api_version: str) -> str:
+    """Return the API group in an `apiVersion`; empty: the core group."""
+    return api_version.rpartition("/")[0]
+
+
+def is_of_kind(owner: OwnerReference | None, group: str, kind: str) -> bool:
+    """True for an owner of this kind.
+
+    The kind alone would not do: other projects have kinds of the same names, and a pod may name an
+    owner of a group that does not exist, which no garbage collector looks for.
+    """
+    return owner is not None and owner.kind == kind and group_of(owner.apiVersion) == group
+
+
 @dataclass(slots=True)
 class _LastViews:
     """The object last asked about, and its views. Objects never change, so the views stay valid."""

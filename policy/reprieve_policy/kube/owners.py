@@ -10,7 +10,7 @@ comes back on its own node.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .objects import OwnerReference
+from .objects import OwnerReference, group_of
 
 CORE = ""
 MAX_OWNER_DEPTH = 3
@@ -62,7 +62,7 @@ def ledger_kind_of(reference: OwnerReference | None) -> LedgerKind | None:
     row = LEDGER_KINDS.get(reference.kind) if reference is not None else None
     return (
         row
-        if row is not None and reference is not None and _group(reference) == row.group
+        if row is not None and reference is not None and group_of(reference.apiVersion) == row.group
         else None
     )
 
@@ -73,15 +73,10 @@ def nested_kind_of(reference: OwnerReference) -> NestedKind | None:
     The caller must look up the controller of such an object.
     """
     row = _NESTED_KINDS.get(reference.kind)
-    return row if row is not None and _group(reference) == row.group else None
+    return row if row is not None and group_of(reference.apiVersion) == row.group else None
 
 
 def is_made_by(reference: OwnerReference, controller: OwnerReference) -> bool:
     """True if objects like the one that `reference` names are created by ones like `controller`."""
     row, known = nested_kind_of(reference), nested_kind_of(controller) or ledger_kind_of(controller)
     return row is not None and known is not None and controller.kind in row.parents
-
-
-def _group(reference: OwnerReference) -> str:
-    group, slash, _ = reference.apiVersion.rpartition("/")
-    return group if slash else CORE

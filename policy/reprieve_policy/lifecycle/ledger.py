@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from reprieve_policy import keys
-from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, annotations_of, labels_of
+from reprieve_policy.kube.objects import (
+    ObjectMeta,
+    OwnerReference,
+    annotations_of,
+    is_of_kind,
+    labels_of,
+)
 from reprieve_policy.kube.values import json_document, timestamp
 from reprieve_policy.kube.values import text as texts
 
@@ -52,9 +58,9 @@ def slot_of(metadata: ObjectMeta, owner: OwnerReference, holder: OwnerReference)
 
     `holder` is the owner, or the larger workload that the owner is a part of.
     """
-    if owner.kind == "StatefulSet":
+    if is_of_kind(owner, "apps", "StatefulSet"):
         return metadata.name or SHARED_SLOT
-    if owner.kind == "Job":
+    if is_of_kind(owner, "batch", "Job"):
         own = _completion_index(metadata)
         return own if holder == owner else f"{owner.name}/{own}"
     return SHARED_SLOT

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from reprieve_policy import keys
 from reprieve_policy.kube import conditions
 from reprieve_policy.kube.jobs import Job
-from reprieve_policy.kube.objects import annotations_of, controller_of, labels_of
+from reprieve_policy.kube.objects import annotations_of, controller_of, is_of_kind, labels_of
 from reprieve_policy.kube.values import json_document, timestamp
 
 from .eviction import CheckpointOutcome, Eviction, Phase
@@ -78,7 +78,7 @@ def may_suspend(job: Job) -> bool:
         and not job.spec.manualSelector
         and job.spec.managedBy in (None, "", _OWN_CONTROLLER)
         and keys.KUEUE_QUEUE not in labels_of(job.metadata)
-        and (owner is None or owner.kind == "CronJob")
+        and (owner is None or is_of_kind(owner, "batch", "CronJob"))
     )
 
 

@@ -16,7 +16,13 @@ from reprieve_policy import keys
 from reprieve_policy.config.namespace import EXEMPT
 from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube.objects import ObjectMeta, PodView, annotations_of, controller_of
+from reprieve_policy.kube.objects import (
+    ObjectMeta,
+    PodView,
+    annotations_of,
+    controller_of,
+    is_of_kind,
+)
 from reprieve_policy.kube.pods import MIRROR_ANNOTATION
 from reprieve_policy.lifecycle import mark
 from reprieve_policy.lifecycle.mark import Mark
@@ -128,6 +134,6 @@ def exempt_reason(metadata: ObjectMeta, home: str) -> str:
         return "it is at home"
     if metadata.namespace in EXEMPT:
         return f"{metadata.namespace} is exempt"
-    if owner is not None and owner.kind == "DaemonSet":
+    if owner is not None and is_of_kind(owner, "apps", "DaemonSet"):
         return f"DaemonSet {owner.name} would create it again on this node"
     return "it is a static pod of the node" if MIRROR_ANNOTATION in annotations_of(metadata) else ""

@@ -13,7 +13,7 @@ from typing import Self
 
 from reprieve_policy import keys
 from reprieve_policy.config.preemption_class import priority_class_name
-from reprieve_policy.kube.kinds import CUSTOM
+from reprieve_policy.kube.kinds import CUSTOM, KINDS
 from reprieve_policy.kube.limits.quota import Quota
 from reprieve_policy.kube.objects import (
     Affinity,
@@ -128,10 +128,16 @@ class PodBuilder(_Builder):
         name: str = "owner",
         *,
         controls: bool = True,
-        api_version: str = "batch/v1",
+        api_version: str | None = None,
     ) -> Self:
+        """Name an owner; of a kind that Kubernetes has, in its group."""
+        row = KINDS.get(kind)
         owner = OwnerReference(
-            apiVersion=api_version, kind=kind, name=name, uid=f"uid-of-{name}", controller=controls
+            apiVersion=api_version or f"{row.group if row else 'batch'}/v1",
+            kind=kind,
+            name=name,
+            uid=f"uid-of-{name}",
+            controller=controls,
         )
         return self._with_metadata(ownerReferences=(owner,))
 

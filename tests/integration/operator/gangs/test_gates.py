@@ -753,6 +753,24 @@ async def test_a_gang_that_is_held_back_fails_once_while_its_pods_on_nodes_leave
         )
 
 
+async def test_pods_of_another_projects_job_count_towards_no_backoff_limit(tmp_path: Path):
+    owner = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "name": "train",
+        "uid": "j",
+        "controller": True,
+    }
+    half = [
+        *released("a", of=2, node="n", ownerReferences=[owner]),
+        *released("b", of=2, ownerReferences=[owner]),
+    ]
+    async with running_controller(tmp_path, *half) as running:
+        running.pass_time(600, *half)
+        await running.until(lambda: "GangHeldBack" in running.events.reasons)
+        assert "podFailurePolicy" not in running.events.notes["GangHeldBack"]
+
+
 async def test_a_pod_that_no_controller_replaces_exempts_itself_and_not_its_gang(tmp_path: Path):
     half = [
         *released("a", of=3, node="n"),

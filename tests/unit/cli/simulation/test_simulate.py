@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from reprieve_cli.main import reprieve
 from reprieve_cli.manifests import sources
 from reprieve_cli.output import progress
+from reprieve_policy.kube.kinds import KINDS
 from reprieve_testing.safe_texts import is_showable
 
 DOCS = Path(__file__).parents[4] / "docs" / "simulate"
@@ -343,6 +344,7 @@ def made(
     owner: str = "w",
     node: str = "",
     nominated: str = "",
+    api_version: str = "",
     **metadata: Any,
 ) -> Json:
     """Return a pod that a workload has in the cluster: placed, nominated or pending."""
@@ -351,7 +353,13 @@ def made(
         if node
         else {"phase": "Pending", "nominatedNodeName": nominated}
     )
-    reference = {"apiVersion": "v1", "kind": kind, "name": owner, "uid": "its", "controller": True}
+    reference = {
+        "apiVersion": api_version or f"{KINDS[kind].group}/v1",
+        "kind": kind,
+        "name": owner,
+        "uid": "its",
+        "controller": True,
+    }
     labels = {**found["metadata"]["labels"], **metadata.pop("labels", {})}
     if kind == "Job":
         labels["batch.kubernetes.io/job-name"] = owner
@@ -406,6 +414,12 @@ THERE = {
     "pods of another Job in its gang are pending": (
         [three("Job", **GANG)],
         [made("v-x", owner="v", labels=GANG)],
+        "w-0",
+        3,
+    ),
+    "pods of a Job of another project, of this name and in its gang, are pending": (
+        [three("Job", **GANG)],
+        [made("v-x", api_version="batch.volcano.sh/v1alpha1", labels=GANG)],
         "w-0",
         3,
     ),

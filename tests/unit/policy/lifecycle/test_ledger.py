@@ -42,6 +42,16 @@ SLOTS = {
         a_pod().owned_by("Job").annotated(keys.COMPLETION_INDEX, "x" * 200_000),
         SHARED_SLOT,
     ),
+    "a pod of another project's Job shares, whatever its index": (
+        a_pod()
+        .owned_by("Job", api_version="batch.volcano.sh/v1alpha1")
+        .annotated(keys.COMPLETION_INDEX, "7"),
+        SHARED_SLOT,
+    ),
+    "a pod of another project's StatefulSet shares, whatever its name": (
+        a_pod().named("db-0").owned_by("StatefulSet", api_version="apps.kruise.io/v1beta1"),
+        SHARED_SLOT,
+    ),
     "a pod of a ReplicaSet shares a slot, whatever its annotations": (
         a_pod().owned_by("ReplicaSet").annotated(keys.COMPLETION_INDEX, "7"),
         SHARED_SLOT,

@@ -18,10 +18,9 @@ from reprieve_policy.lifecycle.suspension import (
 from reprieve_testing.objects.builders import after, an_eviction
 
 
-def owned_by(kind: str) -> VersionedMeta:
-    return VersionedMeta(
-        ownerReferences=[OwnerReference(kind=kind, name="o", uid="u", controller=True)]
-    )
+def owned_by(kind: str, api_version: str) -> VersionedMeta:
+    owner = OwnerReference(apiVersion=api_version, kind=kind, name="o", uid="u", controller=True)
+    return VersionedMeta(ownerReferences=[owner])
 
 
 JOBS = {
@@ -31,7 +30,8 @@ JOBS = {
         "kubernetes.io/job-controller",
         True,
     ),
-    "a Job of a CronJob": (owned_by("CronJob"), None, True),
+    "a Job of a CronJob": (owned_by("CronJob", "batch/v1"), None, True),
+    "a Job of another project's CronJob": (owned_by("CronJob", "example.com/v1"), None, False),
     "a Job with managedBy of another controller": (
         VersionedMeta(),
         "kueue.x-k8s.io/multikueue",
@@ -42,7 +42,11 @@ JOBS = {
         None,
         False,
     ),
-    "a Job of a JobSet, which would resume it": (owned_by("JobSet"), None, False),
+    "a Job of a JobSet, which would resume it": (
+        owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"),
+        None,
+        False,
+    ),
     "a Job that is being deleted": (
         VersionedMeta(deletionTimestamp="2026-11-21T12:00:00Z"),
         None,

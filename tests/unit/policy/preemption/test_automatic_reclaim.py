@@ -376,11 +376,18 @@ def metadata(namespace: str = "team", **fields: object) -> ObjectMeta:
     return replace(ObjectMeta(namespace=namespace, name="p"), **fields)  # type: ignore[arg-type]
 
 
-DAEMON = OwnerReference(kind="DaemonSet", name="logs", uid="u", controller=True)
+DAEMON = OwnerReference(
+    apiVersion="apps/v1", kind="DaemonSet", name="logs", uid="u", controller=True
+)
+MADE_UP = replace(DAEMON, apiVersion="made-up.example.com/v1")
 STAYS: Mapping[str, tuple[ObjectMeta, bool]] = {
     "a pod of another Namespace": (metadata(), False),
     "a pod of the home Namespace": (metadata(HOME), True),
     "a DaemonSet's pod": (metadata(ownerReferences=(DAEMON,)), True),
+    "a pod that names a DaemonSet of a made-up group": (
+        metadata(ownerReferences=(MADE_UP,)),
+        False,
+    ),
     "a static pod": (metadata(annotations={"kubernetes.io/config.mirror": "x"}), True),
     "a pod of kube-system": (metadata("kube-system"), True),
 }

@@ -73,6 +73,10 @@ CASES = {
             ReclaimAction.STAYS, "DaemonSet logs would create it again on this node"
         ),
     ),
+    "a pod that names a DaemonSet of a made-up group is evicted": Case(
+        pod=a_node_pod(a_pod().owned_by("DaemonSet", "logs", api_version="made-up.example.com/v1")),
+        want=ReclaimResult(ReclaimAction.EVICT),
+    ),
     "a Job's pod is evicted": Case(
         pod=a_node_pod(a_pod().owned_by("Job")), want=ReclaimResult(ReclaimAction.EVICT)
     ),
