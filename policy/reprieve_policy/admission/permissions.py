@@ -8,14 +8,19 @@ guard checks inside the API server is not checked a second time.
 
 from collections.abc import Callable, Iterator
 
+from reprieve_policy.admission import quota_requests
 from reprieve_policy.config.namespace import OFF
 from reprieve_policy.config.preemption_class import HIGHEST
 from reprieve_policy.facts import Facts, Permission
 from reprieve_policy.keys import PREEMPTIBLE, PREEMPTION_CLASS
+from reprieve_policy.kube import pod_requests
+from reprieve_policy.kube.limits import quota_admission
+from reprieve_policy.kube.limits.quota import Quota, QuotaKey
+from reprieve_policy.kube.limits.quota_admission import MIN
 from reprieve_policy.kube.objects import PodView, Resource, TemplatedResource, pod_views
 
 CLAIM_NON_PREEMPTIBLE = Permission("claim", "nonpreemptiblepods")
-"""For `preemptible: "false"` without a quota that bounds the amount."""
+"""For `preemptible: "false"` beyond what the `min` of the namespace's quota bounds."""
 
 CLAIM_SENSITIVE = Permission("claim-sensitive", "preemptionclasses")
 """For class 10, if its Namespace does not give it. For pods and built-in kinds the guard checks."""
@@ -40,21 +45,60 @@ def required_permissions(
 def non_preemptible_claims(
     resource: Resource, old: Resource | None, facts: Facts
 ) -> Iterator[PodView]:
-    """Yield the pod or the templates that newly claim to be non-preemptible without a quota.
+    """Yield the pod or the templates that newly claim to be non-preemptible beyond a quota's `min`.
 
-    A quota without a `min` guarantees nothing to non-preemptible pods, and so bounds nothing.
+    That is: no `min` bounds what they request, or it has no room for what they request newly.
     """
-    if facts.settings.default_preemptible is False:
-        # The admin made that the default: the label changes nothing.
+    claiming = [view for view in pod_views(resource) if _is_non_preemptible(view)]
+    if not claiming or facts.settings.default_preemptible is False:
+        # If the admin made that the default, the label changes nothing.
         return
 
-    def is_claimed(view: PodView, of: Resource) -> bool:
-        if view.labels.get(PREEMPTIBLE) != "false":
-            return False
-        quota = facts.quotas.find(view.labels, of.metadata.namespace or "")
-        return quota is None or not quota.min_amounts
+    def is_unbounded(view: PodView, of: Resource) -> bool:
+        return _is_non_preemptible(view) and not _is_bounded(view, of, facts)
 
-    yield from _new_claims(is_claimed, resource, old)
+    unbounded = {view.prefix for view in _new_claims(is_unbounded, resource, old)}
+    full = _full_quotas(resource, old, facts)
+    for view in claiming:
+        quota = _quota_of(view, resource, facts)
+        if view.prefix in unbounded or (quota is not None and quota.key in full):
+            yield view
+
+
+def _is_non_preemptible(view: PodView) -> bool:
+    return view.labels.get(PREEMPTIBLE) == "false"
+
+
+def _quota_of(view: PodView, of: Resource, facts: Facts) -> Quota | None:
+    return facts.quotas.find(view.labels, of.metadata.namespace or "")
+
+
+def _is_bounded(view: PodView, of: Resource, facts: Facts) -> bool:
+    """True if a quota's `min` bounds what a pod or the pods of a template request.
+
+    It is a quota of their namespace, because any pod may name that of another one, and its `min`
+    names all that they request. Nothing bounds pods that request nothing, nor those of a DaemonSet,
+    whose number depends on the nodes.
+    """
+    quota, request = _quota_of(view, of, facts), pod_requests.of_pod(view.spec)
+    return (
+        quota is not None
+        and quota.is_for(of.metadata.namespace or "")
+        and bool(request)
+        and request.keys() <= quota.min_amounts.keys()
+        and pod_requests.is_read_whole(view.spec)
+        and of.kind != "DaemonSet"
+    )
+
+
+def _full_quotas(resource: Resource, old: Resource | None, facts: Facts) -> frozenset[QuotaKey]:
+    """Return the quotas whose `min` has no room for what an object requests newly."""
+    found = quota_requests.excesses(
+        quota_requests.requests_of(resource, facts),
+        {} if old is None else quota_requests.requests_of(old, facts),
+        usage_of=quota_admission.claimed_usage,
+    )
+    return frozenset(request.quota.key for request, excess in found if excess.bound == MIN)
 
 
 def sensitive_claims(resource: Resource, old: Resource | None, facts: Facts) -> Iterator[PodView]:

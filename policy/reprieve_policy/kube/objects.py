@@ -251,6 +251,7 @@ class Spec:
     schedulingGates: Sequence[NameOnly] | None = None
     schedulingGroup: SchedulingGroup | None = None
     resources: ResourceRequirements | None = None
+    resourceClaims: Sequence[NameOnly] | None = None
     overhead: Quantities | None = None
     volumes: Sequence[Volume] | None = None
     securityContext: SecurityContext | None = None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .limits import quota
 from .limits.quota import Amounts
-from .objects import Container, Resource, ResourceRequirements, Spec
+from .objects import Container, Quantities, Resource, ResourceRequirements, Spec
 
 
 @dataclass(slots=True)
@@ -49,6 +49,17 @@ def _add_up(spec: Spec) -> dict[str, int]:
     return dict(Counter(amounts) + Counter(quota.read_amounts(spec.overhead or {})))
 
 
+def is_read_whole(spec: Spec) -> bool:
+    """True if the amounts of a pod are all that it requests.
+
+    Of very long lists, not all is read; what is requested by ResourceClaims is in no list.
+    """
+    containers = (*(spec.containers or ()), *(spec.initContainers or ()))
+    requirements = (spec.resources, *(container.resources for container in containers))
+    lists = (spec.overhead or {}, *map(_written, requirements))
+    return not spec.resourceClaims and all(len(each) <= quota.MAX_ENTRIES for each in lists)
+
+
 def pods_of(resource: Resource) -> int | None:
     """Return how many pods a workload has at once.
 
@@ -78,7 +89,11 @@ def _sum(containers: Iterable[Container]) -> Amounts:
 
 
 def _request(requirements: ResourceRequirements | None) -> dict[str, int]:
+    return quota.read_amounts(_written(requirements))
+
+
+def _written(requirements: ResourceRequirements | None) -> Quantities:
     if requirements is None:
         return {}
     # The API server does the same for pods. In a template, a GPU often has a limit only.
-    return quota.read_amounts({**(requirements.limits or {}), **(requirements.requests or {})})
+    return {**(requirements.limits or {}), **(requirements.requests or {})}

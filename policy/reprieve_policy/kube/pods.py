@@ -180,7 +180,6 @@ class PodSpec(Spec):
     containers: Sequence[SchedulingContainer] | None = None
     initContainers: Sequence[SchedulingContainer] | None = None
     topologySpreadConstraints: Sequence[TopologySpreadConstraint] | None = None
-    resourceClaims: Sequence[Mapping[str, object]] | None = None
     volumes: Sequence[SchedulingVolume] | None = None
 
 

@@ -28,8 +28,8 @@ pytestmark = pytest.mark.cluster
 DENIED = "denied the request"
 LABEL = f"metadata.labels[{keys.PREEMPTIBLE}]"
 NEEDS = (
-    'needs an ElasticQuota with a min, or verb "claim" '
-    f"on {CLAIM_NON_PREEMPTIBLE.resource}.reprieve.dev, cluster-wide"
+    "needs an ElasticQuota of this namespace whose min names all requested resources and has room, "
+    f'or verb "claim" on {CLAIM_NON_PREEMPTIBLE.resource}.reprieve.dev, cluster-wide'
 )
 CONFIGURATION = "validatingwebhookconfiguration"
 OTHER_CA = base64.b64encode(issue.issue_ca(datetime.now(UTC)).certificate_pem).decode()
@@ -168,6 +168,9 @@ def test_a_quota_with_a_min_replaces_the_right(ours: OwnCluster, alice: Imperson
     until_answered(
         "created", lambda: as_person(there, a_pod(**NOT_PREEMPTIBLE), "--dry-run=server")
     )
+    assert NEEDS in as_person(there, a_pod(cpu="5", **NOT_PREEMPTIBLE), "--dry-run=server").stderr
+    of_another_namespace = a_pod(**NOT_PREEMPTIBLE, **{keys.QUOTA_NAME: BOUNDED})
+    assert NEEDS in as_person(alice, of_another_namespace, "--dry-run=server").stderr
 
 
 def test_a_job_that_does_not_fit_gets_a_warning_with_the_published_amounts(

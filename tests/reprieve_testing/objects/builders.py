@@ -19,6 +19,7 @@ from reprieve_policy.kube.objects import (
     Affinity,
     Container,
     JobTemplate,
+    NameOnly,
     NodeAffinity,
     NodeSelector,
     NodeSelectorRequirement,
@@ -113,6 +114,10 @@ class PodBuilder(_Builder):
         return self._with_spec(
             containers=(Container(name="main", resources=ResourceRequirements(requests=requests)),)
         )
+
+    def claiming(self, *names: str) -> Self:
+        """Let it use ResourceClaims."""
+        return self._with_spec(resourceClaims=tuple(NameOnly(name=name) for name in names))
 
     def marked(self) -> Self:
         return self.labelled(keys.SOFT_EVICTION, "requested")

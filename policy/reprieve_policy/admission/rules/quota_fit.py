@@ -19,102 +19,44 @@ Setting: `quotaFit`: `warn`, or `refuse`. The used figures change, and a refused
 again.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from reprieve_policy import facts as known
+from reprieve_policy.admission import quota_requests
+from reprieve_policy.admission.quota_requests import QuotaRequest
 from reprieve_policy.config.settings import REFUSE
-from reprieve_policy.facts import NO_JOB_REQUESTS, Facts, JobRequests
+from reprieve_policy.facts import NO_JOB_REQUESTS, Facts
 from reprieve_policy.gangs import job_requests
-from reprieve_policy.kube import pod_requests
-from reprieve_policy.kube.limits import quota_admission
-from reprieve_policy.kube.limits.quota import Amounts, Quota, QuotaKey
-from reprieve_policy.kube.limits.quota_admission import MAX, MIN, Excess
-from reprieve_policy.kube.objects import Resource, pod_views
+from reprieve_policy.kube.limits.quota_admission import Excess
+from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.values import quantity
 from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind, quote
 
-_NONE: Amounts = {}
-
-
-class _Job(NamedTuple):
-    """What an object requests from one quota, by all its templates."""
-
-    path: str
-    quota: Quota
-    is_preemptible: bool
-    request: Counter[str]
-
 
 class _Finding(NamedTuple):
-    job: _Job
+    request: QuotaRequest
     excess: Excess
     counts_others: bool
     """The excess counts other pods of the job."""
 
 
-_JobKey = tuple[QuotaKey, bool]
-"""A quota, and whether it is used preemptibly."""
-
-
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:
     """Check the request of a job against its quota, where it is new or has grown."""
-    jobs = _jobs_of(resource, facts)
-    if not jobs:
+    requests = quota_requests.requests_of(resource, facts)
+    if not requests:
         return NO_FINDINGS
-    before = {} if old is None else _jobs_of(old, facts)
+    before = {} if old is None else quota_requests.requests_of(old, facts)
     # A pod that was in no job before an update counts alone when it is compared with that state.
     counts_others = job_requests.job_to_count(resource, old, facts) is not None
     others = facts.job_requests if counts_others else NO_JOB_REQUESTS
-    found = [one for key, job in jobs.items() for one in _check(key, job, before, others)]
+    found = [
+        _Finding(request, excess, bool(others.requested.get(excess.resource)))
+        for request, excess in quota_requests.excesses(requests, before, others)
+    ]
     if not found:
         return NO_FINDINGS
     if facts.settings.quota_fit == REFUSE:
         return Verdict(violations=tuple(map(_refuse, found)))
     return Verdict(warnings=tuple(map(_warn, found)))
-
-
-def _jobs_of(resource: Resource, facts: Facts) -> dict[_JobKey, _Job]:
-    jobs: dict[_JobKey, _Job] = {}
-    for view in pod_views(resource):
-        if not job_requests.names_quota(view):
-            continue
-        quota = facts.quotas.find(view.labels, resource.metadata.namespace or "")
-        if quota is None:
-            continue
-        is_preemptible = not known.counts_against_min(view, facts)
-        new = _Job(f"{view.prefix}spec", quota, is_preemptible, Counter())
-        job = jobs.setdefault((quota.key, is_preemptible), new)
-        own = pod_requests.pods_of(resource)
-        pods = 1 if own is None else own
-        for name, amount in pod_requests.of_pod(view.spec).items():
-            job.request[name] += pods * amount
-    return jobs
-
-
-def _check(
-    key: _JobKey, job: _Job, before: Mapping[_JobKey, _Job], others: JobRequests
-) -> Iterator[_Finding]:
-    same = before.get(key)
-    # Its own pods of before are taken for placed: without this, each of them would count twice.
-    earlier = _NONE if same is None else same.request
-    if same is None and not job.is_preemptible and (key[0], True) in before:
-        # It was preemptible before: then its pods count against the max only.
-        placed = {MIN: _NONE, MAX: before[key[0], True].request}
-    else:
-        placed = {MIN: earlier, MAX: earlier}
-    placed = {bound: Counter(others.placed) + Counter(amounts) for bound, amounts in placed.items()}
-    request = Counter(others.requested) + job.request
-    grown = {name: amount for name, amount in request.items() if amount > earlier.get(name, 0)}
-    for excess in quota_admission.excesses(
-        job.quota,
-        grown,
-        quota_admission.published_usage(job.quota),
-        is_preemptible=job.is_preemptible,
-        placed=placed,
-    ):
-        yield _Finding(job, excess, bool(others.requested.get(excess.resource)))
 
 
 def _refuse(found: _Finding) -> Violation:
@@ -123,18 +65,18 @@ def _refuse(found: _Finding) -> Violation:
     subject = "its job asks" if found.counts_others else "asks"
     detail = (
         f"{quote(excess.resource)}: {subject} for {asked}, {taken} is taken, "
-        f"the {excess.bound} of ElasticQuota {quote(found.job.quota.name)} is {limit}"
+        f"the {excess.bound} of ElasticQuota {quote(found.request.quota.name)} is {limit}"
     )
-    return Violation(found.job.path, ViolationKind.FORBIDDEN, None, detail)
+    return Violation(found.request.path, ViolationKind.FORBIDDEN, None, detail)
 
 
 def _warn(found: _Finding) -> str:
     excess = found.excess
     wanted, limit = quantity.render(excess.asked + excess.taken), quantity.render(excess.limit)
-    resource, quota = _short(excess.resource), _short(found.job.quota.name)
+    resource, quota = _short(excess.resource), _short(found.request.quota.name)
     subject = "its job: " if found.counts_others else ""
     return (
-        f"{found.job.path}: {subject}{resource} {wanted} over {excess.bound} {limit} "
+        f"{found.request.path}: {subject}{resource} {wanted} over {excess.bound} {limit} "
         f"of quota {quota}"
     )
 

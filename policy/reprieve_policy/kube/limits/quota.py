@@ -22,7 +22,7 @@ DEFAULT = "koordinator-default-quota"
 
 _MAX_TEXT = 64 * 1024
 """Characters of an annotation that are read. Koordinator does not write longer ones."""
-_MAX_ENTRIES = 1000
+MAX_ENTRIES = 1000
 """Entries that are kept of one list or set of amounts. Without this, a user who may write a quota
 could fill our memory."""
 
@@ -50,11 +50,17 @@ class Quota:
     namespaces: tuple[str, ...]
     """Namespaces whose pods use it without naming it, besides a namespace of the quota's own
     name."""
+    tells_non_preemptible: bool = True
+    """False: only the amounts of all its pods are published, as by scheduler-plugins."""
 
     @property
     def key(self) -> QuotaKey:
         """Its namespace and name."""
         return self.namespace, self.name
+
+    def is_for(self, namespace: str) -> bool:
+        """True if it is meant for the pods of a namespace; those of others may use it by name."""
+        return namespace in (self.namespace, self.name, *self.namespaces)
 
 
 def read_leniently(
@@ -71,6 +77,7 @@ def read_leniently(
         non_preemptible_used=read_amounts(_read_map(annotations.get(NON_PREEMPTIBLE_USED))),
         non_preemptible_request=read_amounts(_read_map(annotations.get(NON_PREEMPTIBLE_REQUEST))),
         namespaces=_read_names(annotations.get(QUOTA_NAMESPACES)),
+        tells_non_preemptible=NON_PREEMPTIBLE_USED in annotations,
     )
 
 
@@ -78,7 +85,7 @@ def read_amounts(written: Mapping[str, object]) -> dict[str, int]:
     """Return the amounts that can be read, in nanos."""
     texts = {
         name: text
-        for name, text in list(written.items())[:_MAX_ENTRIES]
+        for name, text in list(written.items())[:MAX_ENTRIES]
         if isinstance(text, (str, int, float))
     }
     read = {name: quantity.parse(text, "") for name, text in texts.items()}
@@ -156,5 +163,5 @@ def _read_map(text: str | None) -> Mapping[str, object]:
 
 def _read_names(text: str | None) -> tuple[str, ...]:
     document = json_document.read(text or "", _MAX_TEXT)
-    names = document[:_MAX_ENTRIES] if isinstance(document, list) else []
+    names = document[:MAX_ENTRIES] if isinstance(document, list) else []
     return tuple(name for name in names if isinstance(name, str))

@@ -7,6 +7,7 @@ does not request. The runtime quota of Koordinator does not count: by the docume
 to the `max` go to the first who asks.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -45,6 +46,19 @@ def published_usage(quota: Quota) -> QuotaUsage:
         non_preemptible_used=quota.non_preemptible_used,
         non_preemptible_request=quota.non_preemptible_request,
     )
+
+
+def claimed_usage(quota: Quota) -> QuotaUsage:
+    """Return the most that its non-preemptible pods may use, as far as it is published.
+
+    Those that wait for a node count as well: they claim the same.
+    """
+    claimed = (
+        Counter(quota.non_preemptible_used) | Counter(quota.non_preemptible_request)
+        if quota.tells_non_preemptible
+        else quota.used
+    )
+    return QuotaUsage(non_preemptible_used=claimed)
 
 
 def excesses(

@@ -11,7 +11,14 @@ import pytest
 from reprieve_policy import keys
 from reprieve_policy.admission.permissions import CLAIM_NON_PREEMPTIBLE
 from reprieve_policy.admission.review import decide_admission
-from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, Spec
+from reprieve_policy.kube.objects import (
+    Container,
+    ObjectMeta,
+    OwnerReference,
+    Resource,
+    ResourceRequirements,
+    Spec,
+)
 from reprieve_runtime import single_flight
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.servers.stub_api import ACCESS_REVIEWS, StubApi, stub_api, until
@@ -63,10 +70,11 @@ class Cluster:
 
 def a_pod(preemptible: str, **metadata: Any) -> Resource:
     labels = {keys.PREEMPTIBLE: preemptible}
+    container = Container(resources=ResourceRequirements(requests={"cpu": "1"}))
     return Resource(
         kind="Pod",
         metadata=ObjectMeta(name="p", namespace="team", labels=labels, **metadata),
-        spec=Spec(),
+        spec=Spec(containers=(container,)),
     )
 
 

@@ -3,9 +3,11 @@
 import pytest
 
 from reprieve_policy.kube import pod_requests
+from reprieve_policy.kube.limits import quota
 from reprieve_policy.kube.objects import (
     Container,
     JobTemplate,
+    NameOnly,
     Quantities,
     Resource,
     ResourceRequirements,
@@ -114,6 +116,35 @@ WORKLOADS = {
     "a DaemonSet's number depends on the nodes": (Resource(kind="DaemonSet", spec=Spec()), None),
     "an object without a spec is one": (Resource(kind="Deployment"), 1),
 }
+
+
+VERY_MANY = {f"example.com/{number}": "1" for number in range(quota.MAX_ENTRIES + 1)}
+HALF, OTHER_HALF = dict(list(VERY_MANY.items())[:600]), dict(list(VERY_MANY.items())[600:])
+READ_WHOLE = {
+    "nothing": (Spec(), True),
+    "as many as are read": (
+        Spec(containers=(a_container(HALF),), initContainers=(a_container(OTHER_HALF),)),
+        True,
+    ),
+    "more in a container": (Spec(containers=(a_container(VERY_MANY),)), False),
+    "more in an init container": (Spec(initContainers=(a_container(VERY_MANY),)), False),
+    "more in requests and limits together": (
+        Spec(
+            containers=(
+                Container(resources=ResourceRequirements(requests=HALF, limits=OTHER_HALF)),
+            )
+        ),
+        False,
+    ),
+    "more in the pod as a whole": (Spec(resources=ResourceRequirements(limits=VERY_MANY)), False),
+    "more in its overhead": (Spec(overhead=VERY_MANY), False),
+    "devices of a ResourceClaim": (Spec(resourceClaims=(NameOnly(name="gpus"),)), False),
+}
+
+
+@pytest.mark.parametrize(("spec", "is_whole"), READ_WHOLE.values(), ids=READ_WHOLE)
+def test_whether_the_amounts_are_all_that_a_pod_requests(spec: Spec, *, is_whole: bool) -> None:
+    assert pod_requests.is_read_whole(spec) is is_whole
 
 
 @pytest.mark.parametrize(("resource", "pods"), WORKLOADS.values(), ids=WORKLOADS)

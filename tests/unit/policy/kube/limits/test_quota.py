@@ -127,7 +127,13 @@ def test_koordinators_status_and_annotations_are_read() -> None:
         non_preemptible_used={"cpu": 2 * NANOS, "memory": 2**30 * NANOS},
         non_preemptible_request={"cpu": 3 * NANOS},
         namespaces=("a", "b"),
+        tells_non_preemptible=True,
     )
+
+
+def test_a_quota_without_koordinators_annotations_tells_nothing_of_non_preemptible_pods() -> None:
+    found = quota.read_leniently(metadata(), {"cpu": "4"}, {"cpu": "8"}, {"cpu": "2"})
+    assert not found.tells_non_preemptible
 
 
 UNREADABLE = [
