@@ -53,6 +53,8 @@ RULES_OF = {
 NAMESPACES: dict[str, Metadata] = {
     "silent": Metadata({}, {}),
     "listed": Metadata({}, {keys.ALLOWED_PREEMPTION_CLASSES: "0-2, 5,9"}),
+    "listed-at-length": Metadata({}, {keys.ALLOWED_PREEMPTION_CLASSES: "0," * 255 + "9"}),
+    "listed-too-long": Metadata({}, {keys.ALLOWED_PREEMPTION_CLASSES: "0," * 100_000 + "9"}),
     "sensitive": Metadata(
         {}, {keys.WORKLOAD_TYPE: "sensitive", keys.ALLOWED_PREEMPTION_CLASSES: "0-10"}
     ),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from reprieve_policy.admission.fields import MetadataField
 from reprieve_policy.config.annotation_values import (
     INT64,
+    LONGEST,
     Duration,
     Matches,
     OneOf,
@@ -83,8 +84,9 @@ def _(value: OneOf, text: str) -> tuple[TextRequirement, ...]:
 
 @text_requirements.register
 def _(value: Matches, text: str) -> tuple[TextRequirement, ...]:
-    is_short = "" if value.longest is None else f" && {text}.size() <= {value.longest}"
-    return (TextRequirement(matches(text, value.pattern) + is_short, value.kind, value.detail),)
+    assert value.longest is not None
+    condition = matches(text, value.pattern, value.longest)
+    return (TextRequirement(condition, value.kind, value.detail),)
 
 
 @text_requirements.register
@@ -99,7 +101,7 @@ def _(value: WholeNumber, text: str) -> tuple[TextRequirement, ...]:
             ),
         )
     # A larger number than `int()` can read is too high, too.
-    is_larger = matches(text, go_int.LARGE)
+    is_larger = matches(text, go_int.LARGE, LONGEST)
     return (
         TextRequirement(f"{is_number} || {is_larger}", ViolationKind.INVALID, value.expected),
         TextRequirement(
@@ -114,7 +116,7 @@ def _(value: WholeNumber, text: str) -> tuple[TextRequirement, ...]:
 def _(value: Duration, text: str) -> tuple[TextRequirement, ...]:
     found = [
         TextRequirement(
-            f"{text} != '' && {matches(text, duration.PATTERN)}",
+            f"{text} != '' && {matches(text, duration.PATTERN, duration.LONGEST)}",
             ViolationKind.INVALID,
             duration.EXPECTED,
         ),
@@ -133,10 +135,14 @@ def _(value: Duration, text: str) -> tuple[TextRequirement, ...]:
     return tuple(found)
 
 
-def matches(text: str, pattern: str) -> str:
-    """Return the condition that the whole text matches `pattern`."""
+def matches(text: str, pattern: str, longest: int) -> str:
+    """Return the condition that the whole text matches `pattern`, in `longest` characters at most.
+
+    The size comes first. Without this, a long text would cost more than the API server lets an
+    expression cost, and be admitted. Without `dyn`, the compiler would take the text for bytes.
+    """
     assert "'" not in pattern
-    return f"{text}.matches(r'^(?:{pattern})$')"
+    return f"dyn({text}).size() <= {longest} && {text}.matches(r'^(?:{pattern})$')"
 
 
 def is_int64(text: str) -> str:
@@ -144,6 +150,9 @@ def is_int64(text: str) -> str:
 
     Up to 18 digits always fit; 19 digits compare as texts do.
     """
-    short, long = matches(text, "[+-]?0*[0-9]{1,18}"), matches(text, "[+-]?0*[1-9][0-9]{18}")
+    short, long = (
+        matches(text, pattern, LONGEST)
+        for pattern in ("[+-]?0*[0-9]{1,18}", "[+-]?0*[1-9][0-9]{18}")
+    )
     highest = f"{text}.startsWith('-') ? '{-INT64.start}' : '{INT64.stop - 1}'"
     return f"{short} || {long} && {text}.find('[1-9][0-9]*$') <= ({highest})"

@@ -10,6 +10,7 @@ from reprieve_policy import keys
 from reprieve_policy.admission import fields
 from reprieve_policy.admission.fields import MetadataField
 from reprieve_policy.config import toleration
+from reprieve_policy.config.annotation_values import LONGEST
 from reprieve_policy.kube.kinds import KINDS
 from reprieve_policy.verdict import ViolationKind, annotation_path
 
@@ -97,7 +98,8 @@ def _advice() -> Iterator[Validation]:
     is_number, is_time = (
         check.is_accepted(value, "t") for value in (toleration.MINIMUM, toleration.SECONDS)
     )
-    lasts = f"{seconds}.optMap(t, !{check.matches('t', '[+-]?0+')}).orValue(false)"
+    is_none = check.matches("t", "[+-]?0+", LONGEST)
+    lasts = f"{seconds}.optMap(t, !({is_none})).orValue(false)"
     is_least = f"int(t) >= object.value && int(t) <= object.value + ({lasts} ? 1 : 0)"
     is_readable = f"{seconds}.optMap(t, {is_time}).orValue(true)"
     protects = f"!({is_readable} && {minimum}.optMap(t, {is_number} && {is_least}).orValue(false))"

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from reprieve_policy import keys
-from reprieve_policy.config.annotation_values import Duration, Matches, OneOf, Value
+from reprieve_policy.config.annotation_values import LONGEST, Duration, Matches, OneOf, Value
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.values import duration
 from reprieve_policy.verdict import Violation, ViolationKind, annotation_path
@@ -119,7 +119,6 @@ class CheckpointPlan:
 _PORT = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
 _PATH = '/[!"$-~]*'
 """Printable ASCII without a fragment."""
-_MAX_HINT = 512
 
 _SIGNAL = "HUP|INT|QUIT|USR1|USR2"
 """Signals that a program may define for itself. TERM and KILL are how the pod ends."""
@@ -134,7 +133,7 @@ HINT = Matches(
     'supported values: "http://:PORT/PATH", "grpc://:PORT", "signal://USR1?container=NAME", '
     '"file:///PATH", "annotation:", "sigterm:"',
     ViolationKind.UNSUPPORTED,
-    _MAX_HINT,
+    LONGEST,
 )
 
 _FINALIZER = (
@@ -144,7 +143,7 @@ _FINALIZER = (
 _CLEANERS = Matches(
     f"{_FINALIZER}(?: *, *{_FINALIZER})*",
     'must be finalizers, separated by commas, like "licences.example.com/release"',
-    longest=_MAX_HINT,
+    longest=LONGEST,
 )
 
 KEYS = (
@@ -208,7 +207,7 @@ def parse(
     texts = tuple(map(annotations.get, KEYS))
     # The pods of one template have the same texts, so results are cached; never those of texts that
     # are too long to be valid.
-    is_short = max(map(len, filter(None, texts)), default=0) <= _MAX_HINT
+    is_short = max(map(len, filter(None, texts)), default=0) <= LONGEST
     read = _read if is_short else _read.__wrapped__
     return read(texts, _limits(settings), prefix)
 
@@ -237,7 +236,7 @@ def is_finalizer(text: str) -> bool:
 
 def parse_hint(text: str, path: str) -> Hint | Violation:
     """Return the hint that `text` names."""
-    read = _read_hint if len(text) <= _MAX_HINT else _read_hint.__wrapped__
+    read = _read_hint if len(text) <= LONGEST else _read_hint.__wrapped__
     return read(text, path)
 
 

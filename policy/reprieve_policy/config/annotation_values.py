@@ -17,6 +17,13 @@ from reprieve_policy.verdict import Violation, ViolationKind, unsupported
 
 T_co = TypeVar("T_co", covariant=True)
 
+LONGEST = 512
+"""Characters of the longest text that a value may have if nothing else bounds it.
+
+An annotation may have 262,144. The API server counts the cost of a pattern by the length of the
+text, and a CEL expression that costs too much decides nothing.
+"""
+
 INT64 = range(-(2**63), 2**63)
 """The numbers that Go's `ParseInt(text, 10, 64)` returns."""
 
@@ -49,7 +56,10 @@ class OneOf(Value[str]):
 
 @dataclass(frozen=True, slots=True)
 class Matches(Value[re.Match[str]]):
-    """A text that matches a pattern completely, of at most `longest` characters."""
+    """A text that matches a pattern completely, of at most `longest` characters.
+
+    `None`: no limit. CEL evaluates only patterns with a limit.
+    """
 
     pattern: str
     detail: str
@@ -65,7 +75,10 @@ class Matches(Value[re.Match[str]]):
 
 @dataclass(frozen=True, slots=True)
 class WholeNumber(Value[int]):
-    """A whole number between two bounds, written as Go's `ParseInt` reads it."""
+    """A whole number between two bounds, written as Go's `ParseInt` reads it.
+
+    Go reads any number of leading zeros; a text of more than `LONGEST` characters is refused here.
+    """
 
     lowest: int
     highest: int
@@ -81,10 +94,12 @@ class WholeNumber(Value[int]):
 
     def parse(self, text: str, path: str) -> int | Violation:
         """Return the number."""
-        number = go_int.parse(text, 64)
+        is_short = len(text) <= LONGEST
+        number = go_int.parse(text, 64) if is_short else None
         if number is not None and self.lowest <= number <= self.highest:
             return number
-        is_too_high = go_int.exceeds_int64(text) if number is None else number > self.highest
+        exceeds = is_short and go_int.exceeds_int64(text)
+        is_too_high = exceeds if number is None else number > self.highest
         return Violation(
             path,
             ViolationKind.INVALID,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from reprieve_policy.verdict import Violation
 
-from .annotation_values import Matches
+from .annotation_values import LONGEST, Matches
 
 LOWEST = 0
 HIGHEST = 10
@@ -24,12 +24,17 @@ _RANGES = "|".join(
     f"{low}(?:-(?:{'|'.join(map(str, range(low, HIGHEST + 1)))}))?" for low in range(HIGHEST + 1)
 )
 
-CLASS = Matches(_CLASS, f"must be between {LOWEST} and {HIGHEST}, in plain digits")
+CLASS = Matches(
+    _CLASS,
+    f"must be between {LOWEST} and {HIGHEST}, in plain digits",
+    longest=len(str(HIGHEST)),
+)
 """One class."""
 
 CLASSES = Matches(
     f" *(?:{_RANGES}) *(?:, *(?:{_RANGES}) *)*",
     f'must be classes or ranges between {LOWEST} and {HIGHEST}, like "0-6" or "0-2,5"',
+    longest=LONGEST,
 )
 """Classes and ranges; the pattern rejects a range that runs backwards."""
 

@@ -483,6 +483,43 @@ def test_updates_that_change_no_mark_are_admitted(
         assert done.status == 0, done.output
 
 
+@pytest.fixture
+def pod_with_many_finalizers(users: UsersByRight) -> Iterator[str]:
+    """Create a pod of 600 KB, nearly all of it finalizers; return its name."""
+    name = "many-finalizers"
+    # The same one each time: the API server keeps another entry of managedFields for each that
+    # differs.
+    document = a_pod(name, finalizers=["a/b"] * 120_000)
+    created = users.writer.run("create", "-f", "-", stdin=document)
+    assert created.status == 0, created.output[:1000]
+    yield name
+    users.admin.patch(name, '{"metadata":{"finalizers":null}}')
+    users.admin.run("delete", "pod", name, "--grace-period=0", "--force")
+
+
+def test_no_number_of_finalizers_keeps_a_pod_from_being_updated_or_from_the_guard(
+    users: UsersByRight, pod_with_many_finalizers: str
+) -> None:
+    """Without this, a kubelet could not end the pod, which would hold its room for ever: an
+    expression that costs too much refuses each update.
+    """
+    pod = pod_with_many_finalizers
+    for patch, way in (
+        ('{"status":{"phase":"Succeeded"}}', "status"),
+        (metadata("labels", "team", "research"), ""),
+    ):
+        done = users.writer.patch(pod, patch, way)
+        assert done.status == 0, done.output[:1000]
+    shown = users.writer.run("get", "pod", pod, "-o", "jsonpath={.status.phase}")
+    assert shown.stdout == "Succeeded"
+    part, key, value = MARKS["our label"]
+    done = users.writer.patch(pod, metadata(part, key, value))
+    assert refused(done, f"metadata.{part}[{key}]: {NEEDS_DELETE}"), done.output[:1000]
+    held = [{"op": "add", "path": "/metadata/finalizers/-", "value": keys.CLEANUP_FINALIZER}]
+    done = users.owner.run("patch", "pod", pod, "--type=json", "-p", json.dumps(held))
+    assert refused(done, NEEDS_REPORT), done.output[:1000]
+
+
 @pytest.mark.parametrize("mark", MARKS | STATE)
 def test_a_binding_copies_neither_mark_nor_state_to_the_pod(
     users: UsersByRight, pod: str, mark: str

@@ -145,6 +145,13 @@ REFUSED = {
         a_pod({keys.PREEMPTION_CLASS: "11"}),
         'Invalid value: "11": must be between 0 and 10, in plain digits',
     ),
+    "a pod with a text that no pattern is matched with": (
+        a_pod(
+            {keys.PREEMPTION_CLASS: "2"},
+            {keys.CLEANERS_BEFORE: ",".join(["example.com/a"] * 17_000)},
+        ),
+        "must be finalizers, separated by commas",
+    ),
     "a template": (
         a_deployment("11"),
         'Invalid value: "11": must be between 0 and 10, in plain digits',
@@ -157,6 +164,9 @@ REFUSED = {
 LEFT = {
     "a class that a PriorityClass may give": a_pod(priorityClassName="cel-high"),
     "a pod that a controller will replace": a_pod(owner=OWNER),
+    "more labels than an expression goes through": a_pod(
+        {keys.PREEMPTION_CLASS: "2", **{f"example.com/{number}": "" for number in range(250)}}
+    ),
     "a mark in Koordinator's dialect": a_pod(annotations={keys.KOORDINATOR_SOFT_EVICTION: "true"}),
     "a checkpoint hint": a_pod(annotations={keys.CHECKPOINT_HINT: "annotation:"}),
     "a claim to be non-preemptible": a_pod({keys.PREEMPTIBLE: "false"}),

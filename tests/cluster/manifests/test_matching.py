@@ -197,6 +197,11 @@ CALLED_FOR = {
         "old",
         {"labels": {"quota.scheduling.koordinator.sh/preemptable": "true"}},
     ),
+    "more labels than an expression goes through": (
+        "pod",
+        "old",
+        {"labels": {f"example.com/{number}": "" for number in range(251)}},
+    ),
     "a class as an annotation": ("pod", "old", {"annotations": {keys.PREEMPTION_CLASS: "2"}}),
     "a deployment's own labels, which its pods do not get": (
         "deployment",

@@ -272,7 +272,7 @@ def test_the_webhooks_rights_are_restricted_for_their_own_service_account() -> N
 
 
 def test_the_webhooks_may_write_exactly_the_guards_keys_and_when_a_workload_saved() -> None:
-    (validation,) = spec_of("reprieve-marks")["validations"]
+    _, validation = spec_of("reprieve-marks")["validations"]
     written = {
         change.key for kind in RequestKind for change in guard.mark_changes(kind, "uid", NOW)
     }

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from reprieve_policy import keys
 from reprieve_policy.config import toleration
+from reprieve_policy.config.annotation_values import LONGEST
 from reprieve_policy.verdict import HIDDEN_CODE_POINTS
 
 KeyValues = Mapping[str, str]
@@ -67,6 +68,7 @@ _NUMBERS = [
         "-" + "9" * 30,
     ),
     *("", "-", "+", "--1", "1.0", "1e3", " 1", "1\n", "1_000", "0x10", "٣"),
+    *("5".zfill(LONGEST), "5".zfill(LONGEST + 1), "9" * LONGEST, "9" * (LONGEST + 1)),
 ]
 _CLEANERS = [
     "example.com/a",
@@ -76,6 +78,8 @@ _CLEANERS = [
     f"{'x' * 254}/a",
     f"example.com/{'a' * 64}",
     ",".join(["example.com/a"] * 60),
+    # The API server lets no expression cost as much as a pattern costs for this one.
+    ",".join(["example.com/a"] * 17_000),
 ]
 _CLASSES = [*map(str, range(11)), "11", "-1", "04", "high", "", "10.0"]
 

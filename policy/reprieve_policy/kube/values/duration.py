@@ -6,6 +6,9 @@ PATTERN = "(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?"
 """A subset of what Go's `time.ParseDuration`, and therefore CEL's `duration()`, reads. It matches
 the empty text, which is not a duration in either of them."""
 
+LONGEST = 21
+"""Characters of the longest text that the pattern matches: three numbers with their units."""
+
 EXPECTED = 'must be a duration in whole hours, minutes and seconds, like "10m", "90s" or "1h30m"'
 TOO_SHORT = "must be longer than 0s"
 _DURATION = re.compile(PATTERN)

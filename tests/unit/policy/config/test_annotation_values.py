@@ -11,7 +11,14 @@ from reprieve_policy.admission import fields
 from reprieve_policy.admission.rules import RULES
 from reprieve_policy.checkpointing import checkpoint_plan
 from reprieve_policy.config import toleration
-from reprieve_policy.config.annotation_values import Duration, Matches, OneOf, Value, WholeNumber
+from reprieve_policy.config.annotation_values import (
+    LONGEST,
+    Duration,
+    Matches,
+    OneOf,
+    Value,
+    WholeNumber,
+)
 from reprieve_policy.config.preemption_class import CLASSES
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.values import duration
@@ -28,6 +35,7 @@ READ: dict[str, tuple[Value[Any], str, object]] = {
     "an allowed word": (COLOUR, "green", "green"),
     "the lowest number": (PERCENT, "0", 0),
     "the highest number": (PERCENT, "+100", 100),
+    "a number of the longest kind": (PERCENT, "7".zfill(LONGEST), 7),
     "a duration at its limit": (BRIEF, "1m30s", 90),
     "a duration without a limit": (Duration(), "999999h", 999_999 * 3600),
 }
@@ -72,6 +80,24 @@ REFUSED: dict[str, tuple[Value[Any], str, ViolationKind, str]] = {
         "-9223372036854775809",
         ViolationKind.INVALID,
         "must be a share",
+    ),
+    "a number with too many zeros before it": (
+        CAPPED,
+        "7".zfill(LONGEST + 1),
+        ViolationKind.INVALID,
+        "must be a share",
+    ),
+    "a number with too many digits to be read": (
+        CAPPED,
+        "9" * (LONGEST + 1),
+        ViolationKind.INVALID,
+        "must be a share",
+    ),
+    "a list of classes longer than may be": (
+        CLASSES,
+        "0," * (LONGEST // 2) + "0",
+        ViolationKind.INVALID,
+        'must be classes or ranges between 0 and 10, like "0-6" or "0-2,5"',
     ),
     "not a duration": (BRIEF, "soon", ViolationKind.INVALID, duration.EXPECTED),
     "a duration of zero": (BRIEF, "0h", ViolationKind.INVALID, "must be longer than 0s"),

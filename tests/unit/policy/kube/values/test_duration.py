@@ -10,6 +10,7 @@ READ = {
     "minutes": ("10m", 600),
     "seconds": ("90s", 90),
     "hours, minutes and seconds": ("1h30m5s", 5405),
+    "the longest text": ("0" * 5 + "1h" + "0" * 5 + "1m" + "0" * 5 + "1s", 3661),
     "more seconds than a minute has": ("3600s", 3600),
 }
 
@@ -37,6 +38,13 @@ def test_an_invalid_duration_is_refused(text: str) -> None:
 @given(st.integers(min_value=1, max_value=10**9))
 def test_a_rendered_duration_is_read_back(seconds: int) -> None:
     assert duration.parse(duration.render(seconds)) == seconds
+
+
+def test_no_longer_text_than_the_longest_is_a_duration() -> None:
+    texts = [text for text, _ in READ.values()]
+    assert max(map(len, texts)) == duration.LONGEST
+    longest = READ["the longest text"][0]
+    assert all(duration.parse(f"{longest[:at]}0{longest[at:]}") is None for at in range(22))
 
 
 def test_no_time_is_rendered_as_zero_seconds() -> None:
