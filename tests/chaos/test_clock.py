@@ -57,7 +57,7 @@ async def test_a_clock_step_of_an_hour_moves_no_deadline_even_for_the_next_opera
     async def all_told() -> bool:
         return all(victim.heard_eviction_id for victim in notified)
 
-    await until("all were told", all_told, 60)
+    await until("all were told", all_told, 180)
     stepped.step(seconds)
     await chaos_runner.mark(victims[VICTIMS // 2 :])
     await chaos_runner.wait_over(victim for victim in victims if victim.scripted_answer != SAVING)

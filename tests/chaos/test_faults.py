@@ -33,7 +33,7 @@ async def in_flight(chaos_runner: ChaosRunner, count: int = VICTIMS) -> list[Scr
     async def told() -> bool:
         return all(victim.heard_eviction_id for victim in victims if victim.has_hint)
 
-    await until("all were told", told, 60)
+    await until("all were told", told, 180)
     return victims
 
 
@@ -72,7 +72,7 @@ async def test_two_operators_survive_a_lease_that_is_deleted_or_stolen(
         async with chaos_runner.outage():
             await (namespace.steal_lease(for_seconds=2) if index % 2 else namespace.delete_lease())
     await chaos_runner.finish()
-    await until("one leads", lambda: one_leads(operators), 30)
+    await until("one leads", lambda: one_leads(operators), 180)
 
 
 async def test_victims_survive_a_watch_that_is_cut_repeatedly(
@@ -83,7 +83,7 @@ async def test_victims_survive_a_watch_that_is_cut_repeatedly(
     await chaos_runner.create_victims(victims)
     for index in range(8):
         await chaos_runner.mark(victims[index::8])
-        await until("there are watches to cut", partial(cut, proxy), 30)
+        await until("there are watches to cut", partial(cut, proxy), 180)
     await chaos_runner.finish()
 
 
@@ -130,14 +130,14 @@ async def test_victims_survive_a_leader_that_is_paused_for_half_a_minute(
     second = chaos_runner.start(identity="second", **usual)
     since, stopped_at = utc_now(), time.monotonic()
     first.signal(signal.SIGSTOP)
-    await until("the other leads", lambda: led_by(chaos_runner, "second"), 60)
+    await until("the other leads", lambda: led_by(chaos_runner, "second"), 180)
     chaos_runner.add_outage(since)
     for victim in victims[: VICTIMS // 2]:
         victim.finish_soon()
     await until("half a minute", lambda: is_past(stopped_at + PAUSE_SECONDS), PAUSE_SECONDS + 5)
     first.signal(signal.SIGCONT)
     await chaos_runner.finish()
-    await until("one leads", lambda: one_leads([first, second]), 30)
+    await until("one leads", lambda: one_leads([first, second]), 180)
 
 
 async def led_by(chaos_runner: ChaosRunner, name: str) -> bool:

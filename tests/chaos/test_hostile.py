@@ -100,12 +100,12 @@ async def test_a_pod_that_is_marked_again_after_a_cancellation_is_notified_again
     victim = ScriptedVictim("again", scripted_answer=SAVING)
     await chaos_runner.create_victims([victim])
     await chaos_runner.mark()
-    await until("it saves", lambda: is_in(victim, Phase.CHECKPOINTING), 30)
+    await until("it saves", lambda: is_in(victim, Phase.CHECKPOINTING), 180)
     await namespace.unmark(victim.name)
-    await until("it is spared", lambda: is_in(victim, Phase.CANCELLED), 30)
+    await until("it is spared", lambda: is_in(victim, Phase.CANCELLED), 180)
     victim.is_over = False
     await chaos_runner.mark()
-    await until("it saves again", lambda: is_in(victim, Phase.CHECKPOINTING), 30)
+    await until("it saves again", lambda: is_in(victim, Phase.CHECKPOINTING), 180)
     await chaos_runner.finish()
     hints = chaos_runner.workloads.hints
     assert [hint.attempt for hint in hints] == [1, 1]

@@ -32,7 +32,7 @@ async def test_a_namespace_that_is_deleted_under_a_hundred_victims_is_gone_soon(
     async def held() -> bool:
         return all(pod["metadata"].get("finalizers") for pod in (await namespace.pods()).values())
 
-    await until("all are held", held, 90)
+    await until("all are held", held, 180)
     for victim in chaos_runner.victims.values():
         # The namespace controller deletes them: a deletion by the operator of a pod that still
         # saves would break a promise.
@@ -42,7 +42,7 @@ async def test_a_namespace_that_is_deleted_under_a_hundred_victims_is_gone_soon(
     async def gone() -> bool:
         return cluster.kubectl.find("namespace", namespace.namespace) is None
 
-    await until("the namespace is gone", gone, 90)
+    await until("the namespace is gone", gone, 180)
     await chaos_runner.check()
     assert operator.process.poll() is None
 

@@ -32,8 +32,8 @@ async def mark_and_wait_until_saving(chaos_runner: ChaosRunner, *victims: Script
 
 async def wait_until_spared(chaos_runner: ChaosRunner, victim: ScriptedVictim) -> None:
     """Return once a pod is no victim any more, and its workload is notified of that."""
-    await until("it is spared", lambda: is_in(victim, Phase.CANCELLED), 30)
-    await until("it is told so", lambda: chaos_runner.workloads.is_cancelled(victim), 30)
+    await until("it is spared", lambda: is_in(victim, Phase.CANCELLED), 180)
+    await until("it is told so", lambda: chaos_runner.workloads.is_cancelled(victim), 180)
 
 
 def disruption(pod: Json) -> list[str]:
@@ -126,7 +126,7 @@ async def test_a_pod_recreated_under_the_same_name_is_not_a_victim(
     async def is_gone() -> bool:
         return victim.name not in await namespace.pods()
 
-    await until("the first is gone", is_gone, 30)
+    await until("the first is gone", is_gone, 180)
     made = await namespace.create_pods([namespace.pod(victim.name, {})])
     async with chaos_runner.outage():
         chaos_runner.start(identity="same")
