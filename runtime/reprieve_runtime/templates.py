@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from reprieve_policy.kube import kinds, template_kinds
-from reprieve_policy.kube.objects import ObjectMeta, PodTemplate, Spec, TemplatedResource
+from reprieve_policy.kube.objects import (
+    ObjectMeta,
+    PodTemplate,
+    Spec,
+    TemplatedResource,
+    group_of,
+)
 
 T = TypeVar("T")
 
@@ -34,10 +40,7 @@ def read(document: Any, paths: Sequence[str]) -> TemplatedResource:
         kind=kinds.CUSTOM,
         metadata=metadata or ObjectMeta(),
         templates=templates,
-        upstream_kind=(
-            str(document.get("apiVersion")).rpartition("/")[0],
-            str(document.get("kind")),
-        ),
+        upstream_kind=(group_of(str(document.get("apiVersion"))), str(document.get("kind"))),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from reprieve_cli.output.finding import ObjectName, printable
 from reprieve_policy.admission import manifest_form
 from reprieve_policy.kube import kinds
-from reprieve_policy.kube.objects import Resource
+from reprieve_policy.kube.objects import Resource, group_of
 from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_policy.kube.values.text import show
 from reprieve_policy.verdict import Violation
@@ -102,7 +102,7 @@ def _as_written(violations: Sequence[Violation], written: Written) -> tuple[Viol
 
 
 def _group_of(document: dict[str, Any]) -> str:
-    return str(document["apiVersion"]).rpartition("/")[0]
+    return group_of(str(document["apiVersion"]))
 
 
 def _name_of(document: dict[str, Any], namespace: str) -> ObjectName:

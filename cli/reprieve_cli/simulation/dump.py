@@ -14,6 +14,7 @@ from reprieve_cli.manifests import documents, sources
 from reprieve_cli.manifests.sources import SourceText, Unreadable
 from reprieve_cli.output.finding import printable
 from reprieve_cli.output.progress import ProgressCounter
+from reprieve_policy.kube.objects import group_of
 
 from .snapshot_builder import BY_GROUP_KIND, OBJECT_KINDS, ObjectKind, SnapshotBuilder
 
@@ -173,4 +174,4 @@ def _listed(file: str, listed: _TypedList, content: str) -> Iterator[_DumpItem |
 
 
 def _object_kind(typed: _TypeMeta) -> ObjectKind | None:
-    return BY_GROUP_KIND.get((typed.apiVersion.rpartition("/")[0], typed.kind))
+    return BY_GROUP_KIND.get((group_of(typed.apiVersion), typed.kind))

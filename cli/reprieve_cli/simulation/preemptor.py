@@ -16,7 +16,7 @@ from reprieve_policy.config import preemption_class
 from reprieve_policy.gangs import disruption
 from reprieve_policy.kube import kinds, pod_requests
 from reprieve_policy.kube.kinds import KINDS
-from reprieve_policy.kube.objects import Resource, labels_of
+from reprieve_policy.kube.objects import Resource, group_of, labels_of
 from reprieve_policy.kube.pod_groups import PodGroup, PodGroupSpec
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.values import quantity
@@ -62,9 +62,7 @@ def read(file: str, namespace: str) -> PreemptorRequest:
         }
         name = printable(f"{document['kind']} {metadata['namespace']}/{metadata.get('name', '')}")
         row = KINDS.get(document["kind"])
-        is_known = kinds.is_served_as(
-            document["kind"], str(document["apiVersion"]).rpartition("/")[0]
-        )
+        is_known = kinds.is_served_as(document["kind"], group_of(str(document["apiVersion"])))
         if row is None or not is_known:
             others.append(name)
         elif row.kind == "PodGroup":

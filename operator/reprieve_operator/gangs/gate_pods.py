@@ -13,7 +13,6 @@ from reprieve_policy.gangs import membership as gangs
 from reprieve_policy.gangs.gate_steps import GateMember
 from reprieve_policy.gangs.membership import Gang
 from reprieve_policy.keys import GANG_GATE, GANG_GATE_LABEL, GANG_RELEASED_AT
-from reprieve_policy.kube.jobs import owning_job_of
 from reprieve_policy.kube.objects import (
     PodView,
     SchedulingGroup,
@@ -61,8 +60,6 @@ class LabelledPod:
     regarding: ObjectReference
     """The object of Events about its gang: the controller if it has one, else the pod."""
     has_controller: bool
-    is_of_job: bool
-    """A batch Job controls it."""
     gang: Gang | None
     is_living: bool
     """It counts as a member: it has not failed, and is not being deleted."""
@@ -98,7 +95,6 @@ def to_labelled_pod(pod: GatePod, facts: Facts, now: datetime) -> LabelledPod:
         ),
         regarding=owner or ObjectReference.for_pod(metadata),
         has_controller=controller_of(metadata) is not None,
-        is_of_job=owning_job_of(metadata) is not None,
         gang=gang,
         is_living=gate.counts_towards_minimum(metadata, pod.status.phase),
         is_stray=gang is None or not (is_gated or is_released),

@@ -6,6 +6,7 @@ from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy.gangs.gate_steps import GatedGang, GateFailureReason, GateReleaseReason
+from reprieve_policy.kube.objects import group_of
 from reprieve_policy.kube.values import duration
 
 from .gang_counts import CountedGang
@@ -88,9 +89,10 @@ class GateReports:
             f"{duration.render(gang.timeout_seconds)}: all are replaced, and wait for "
             f"{duration.render(max(1, int(retry_seconds)))} at least; those that run get notice"
         )
-        if pods[0].is_of_job:
+        regarding = pods[0].regarding
+        if (group_of(regarding.api_version), regarding.kind) == ("batch", "Job"):
             note += _COUNTS_AS_FAILED
-        self._recorder.event(pods[0].regarding, "GangHeldBack", note)
+        self._recorder.event(regarding, "GangHeldBack", note)
 
     def not_replaced(self, pods: Sequence[LabelledPod], gang: GatedGang) -> None:
         """Report that pods of a gang that was not placed in time cannot be held back."""

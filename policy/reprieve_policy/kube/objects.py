@@ -9,7 +9,7 @@ module of the kind (`pods`, `jobs`, `nodes`, …), which no review of a rule dec
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,7 +366,7 @@ def group_of(api_version: str) -> str:
     return api_version.rpartition("/")[0]
 
 
-def is_of_kind(owner: OwnerReference | None, group: str, kind: str) -> bool:
+def is_of_kind(owner: OwnerReference | None, group: str, kind: str) -> TypeGuard[OwnerReference]:
     """True for an owner of this kind.
 
     The kind alone would not do: other projects have kinds of the same names, and a pod may name an

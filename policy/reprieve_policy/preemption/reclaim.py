@@ -134,6 +134,6 @@ def exempt_reason(metadata: ObjectMeta, home: str) -> str:
         return "it is at home"
     if metadata.namespace in EXEMPT:
         return f"{metadata.namespace} is exempt"
-    if owner is not None and is_of_kind(owner, "apps", "DaemonSet"):
+    if is_of_kind(owner, "apps", "DaemonSet"):
         return f"DaemonSet {owner.name} would create it again on this node"
     return "it is a static pod of the node" if MIRROR_ANNOTATION in annotations_of(metadata) else ""

@@ -124,9 +124,9 @@ TEXTS: Mapping[str, Bound] = {
 LISTS: Mapping[str, int] = {
     **{
         f"variables.{name}": 250
-        for name in ("finalizers", "oldFinalizers", "gates", "oldGates", "conditions")
+        for field in ("Finalizers", "Gates", "Conditions")
+        for name in (field.lower(), f"old{field}")
     },
-    "variables.oldConditions": 250,
     **dict.fromkeys(("allowed", "variables.allowed"), CLASSES.size),
     "variables.fields": 20,
     "variables.marksSet": 3,

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from reprieve_agent.handler import CheckpointHandler
 from reprieve_agent.http_message import HttpRequest
 from reprieve_agent.request_files import RequestFiles
 from reprieve_policy.checkpointing import contract
+from reprieve_policy.checkpointing.contract import CheckpointRequest
 
 ASKED = {
     "version": 1,
@@ -58,6 +60,25 @@ def raw(handler: CheckpointHandler) -> bytes:
 
 def asked(folder: Path) -> Any:
     return json.loads((folder / "request").read_text())
+
+
+def test_all_that_the_operator_writes_is_in_the_file(folder: Path) -> None:
+    request = CheckpointRequest(
+        eviction_id="uid-1",
+        attempt=2,
+        deadline=datetime(2026, 11, 21, 12, 10, tzinfo=UTC),
+        reason="descheduler",
+        preemption_class=4,
+        may_extend=True,
+    )
+    handler = a_handler(folder)
+    for method, text in (
+        ("POST", contract.render_request(request)),
+        ("DELETE", contract.render_cancelled("uid-1")),
+    ):
+        written = json.loads(text)
+        send(handler, method, written)
+        assert asked(folder) == written
 
 
 def test_before_a_request_the_agent_is_idle_and_writes_nothing(folder: Path) -> None:
