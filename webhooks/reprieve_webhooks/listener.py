@@ -50,6 +50,7 @@ async def listen(
     return await bounded_server.listen(
         webhooks.respond,
         bounds,
+        answer_now=webhooks.answer_now,
         address=address,
         port=port,
         context=context,

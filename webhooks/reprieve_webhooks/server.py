@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from aiohttp import web
+from aiohttp.http import RawRequestMessage
 
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.serving.bounded_server import IsTrusted, trusts_no_client
@@ -28,6 +29,7 @@ from .http.body_budget import BodyBudget
 from .http.raw_response import RawResponse
 from .http.request_body import RequestBodyReader, text_response
 from .http.routes import RouteHandler, Routes
+from .immediate_reviews import ImmediateReviews
 from .metrics import WebhookMetrics
 
 _LOG = logging.getLogger(__name__)
@@ -104,6 +106,11 @@ class Webhooks:
             budget=self._budget,
             is_trusted=is_trusted,
         )
+        self._immediate = (
+            None
+            if remembered is None
+            else ImmediateReviews(facts, remembered, metrics.reviews, self._bodies, self._record)
+        )
         self.is_draining = False
         self.others: OtherWorkers = NoOtherWorkers()
         self._routes: dict[tuple[str, str], RouteHandler] = {
@@ -133,6 +140,12 @@ class Webhooks:
         }
         self._routes = others | {("POST", path): self._guard for path in paths}
 
+    def answer_now(self, message: RawRequestMessage, body: bytes) -> bytes | None:
+        """Answer a review at once if that is possible."""
+        if self._immediate is None or self.is_draining:
+            return None
+        return self._immediate.answer(message, body)
+
     async def respond(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer any request."""
         handler = self._routes.get((request.method, request.path))
@@ -159,15 +172,20 @@ class Webhooks:
             self._budget,
         )
 
+        async def answer(body: bytes | web.Response) -> web.StreamResponse:
+            if not isinstance(body, bytes):
+                return body
+            started = time.perf_counter()
+            found = await self._answer(name, parse, handle, body)
+            durations.observe(time.perf_counter() - started)
+            return found
+
         async def respond(request: web.BaseRequest) -> web.StreamResponse:
+            body = bodies.read_now(request)
+            if body is not None:
+                return await answer(body)
             try:
-                body = await bodies.read(request)
-                if isinstance(body, web.Response):
-                    return body
-                started = time.perf_counter()
-                answer = await self._answer(name, parse, handle, body)
-                durations.observe(time.perf_counter() - started)
-                return answer
+                return await answer(await bodies.read(request))
             finally:
                 budget.release(request.protocol)
 
@@ -200,7 +218,11 @@ class Webhooks:
             return self._failed(name, request, HTTPStatus.INTERNAL_SERVER_ERROR, "internal error")
         if isinstance(answer, Malformed):
             return self._malformed(name, answer)
-        self._count(name, answer.kind, answer.outcome)
+        self._record(name, request, answer)
+        return RawResponse(answer.body)
+
+    def _record(self, name: str, request: IdentifiedRequest, answer: AdmissionResponse) -> None:
+        self._metrics.reviews.count(name, answer.kind, answer.outcome)
         if _LOG.isEnabledFor(logging.DEBUG):
             extra = {
                 "uid": request.uid,
@@ -209,7 +231,6 @@ class Webhooks:
                 "outcome": answer.outcome,
             }
             _LOG.debug("review answered", extra=extra)
-        return RawResponse(answer.body)
 
     def _malformed(self, name: str, problem: Malformed) -> web.Response:
         self._count(name, "unknown", "malformed")

@@ -58,6 +58,13 @@ KINDS: Mapping[str, ServedKind] = {row.kind: row for row in _TABLE}
 """By kind. No two rows share a kind. Other groups have kinds of the same names; rules ignore
 those."""
 
+SERVED = frozenset(
+    (row.kind, group)
+    for row in _TABLE
+    for group in (row.group, row.other_group)
+    if group is not None
+)
+"""The kind and the group of each. A kind of the same name in another group is not the one here."""
 TEMPLATE_KINDS = frozenset(row.kind for row in _TABLE if row.template)
 """Kinds that make pods from a template."""
 CUSTOM = "custom"
@@ -68,5 +75,4 @@ POD_KINDS = TEMPLATE_KINDS | {"Pod", CUSTOM}
 
 def is_served_as(kind: str, group: str) -> bool:
     """True if `kind` of `group` is the one in the table, not a kind of the same name elsewhere."""
-    row = KINDS.get(kind)
-    return row is not None and group in (row.group, row.other_group)
+    return (kind, group) in SERVED

@@ -98,7 +98,7 @@ class Reflector(Generic[K, V]):
         changes much.
         """
         self._list_watch = _ListWatch(api, path, decode_as, params, page)
-        self._store = ReflectorStore(transform, on_delete)
+        self.store = ReflectorStore(transform, on_delete)
         self._absent_retry_seconds = absent_retry_seconds
         self._absent_statuses = absent_statuses
         self._absent_status: int | None = None
@@ -113,12 +113,7 @@ class Reflector(Generic[K, V]):
     @property
     def items(self) -> Mapping[Key, V]:
         """The current items. A new list replaces the mapping itself, so read it anew each time."""
-        return self._store.items
-
-    @property
-    def changes(self) -> int:
-        """A number that grows with every change of the items."""
-        return self._store.changes
+        return self.store.items
 
     @property
     def is_synced(self) -> bool:
@@ -150,7 +145,7 @@ class Reflector(Generic[K, V]):
     @property
     def unreadable(self) -> int:
         """The number of currently unreadable objects: their last readable versions stay in use."""
-        return self._store.unreadable
+        return self.store.unreadable
 
     async def wait_synced(self, timeout_seconds: float) -> None:
         """Wait for the first complete list; raises `TimeoutError`."""
@@ -180,7 +175,7 @@ class Reflector(Generic[K, V]):
             self._version = ""
         if error.status in self._absent_statuses and self._absent_retry_seconds is not None:
             self._absent_status, self._version = error.status, ""
-            self._store.clear()
+            self.store.clear()
             self._note_list()
             return self._absent_retry_seconds
         if error.status != HTTPStatus.GONE:
@@ -198,7 +193,7 @@ class Reflector(Generic[K, V]):
         return await self._watch()
 
     async def _list(self) -> None:
-        listed = self._store.begin_list()
+        listed = self.store.begin_list()
         version = ""
         try:
             async for page, page_version in self._list_watch.list_pages(listed.on_unreadable):
@@ -206,13 +201,13 @@ class Reflector(Generic[K, V]):
                 self._last_response_at = time.monotonic()
                 listed.add_page(page)
         except (ApiError, msgspec.MsgspecError):
-            self._store.abandon_list(listed)
+            self.store.abandon_list(listed)
             raise
         self._finish_list(listed, version)
 
     def _finish_list(self, listed: ListInProgress[K, V], version: str) -> None:
         self._absent_status = None
-        self._store.finish_list(listed)
+        self.store.finish_list(listed)
         self._note_list()
         self._version = version
         self._backoff.reset()
@@ -230,7 +225,7 @@ class Reflector(Generic[K, V]):
 
     async def _watch_compressed(self) -> float:
         """List and follow the collection in one stream, until that ends."""
-        began_at, listed = time.monotonic(), self._store.begin_list()
+        began_at, listed = time.monotonic(), self.store.begin_list()
         is_listing, is_compressed = True, False
 
         def on_open(is_answer_compressed: bool) -> None:  # noqa: FBT001 - a callback
@@ -256,11 +251,11 @@ class Reflector(Generic[K, V]):
             return 0.0
         finally:
             if is_listing:
-                self._store.abandon_list(listed)
+                self.store.abandon_list(listed)
         return self._pause_after(began_at)
 
     def _handle_event(self, event: WatchEvent[K]) -> None:
-        self._store.handle_event(event)
+        self.store.handle_event(event)
         self._version = event.identity.metadata.resourceVersion or self._version
         self._note_event()
         self._backoff.reset()

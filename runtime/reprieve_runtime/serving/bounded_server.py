@@ -20,6 +20,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from .accept_loop import AcceptLoop, open_sockets
 from .connection_table import ConnectionTable
+from .immediate_answers import AnswerNow, ImmediateAnswers, are_supported
 from .shared_read_buffer import READ_BYTES, SharedReadBuffer
 
 _LOG = logging.getLogger(__name__)
@@ -107,10 +108,12 @@ class _BoundedServer(web.Server):
         bounds: Bounds,
         context: ssl.SSLContext | None,
         is_trusted: IsTrusted,
+        answer_now: AnswerNow | None,
         **settings: Any,
     ) -> None:
         super().__init__(self._respond_counted, **settings)
         self._respond, self._context, self._is_trusted = respond, context, is_trusted
+        self._answer_now = answer_now if are_supported() else None
         self._handshake_seconds = None if context is None else bounds.handshake_seconds
         self._table = ConnectionTable[RequestHandler](
             most=bounds.connections,
@@ -129,6 +132,11 @@ class _BoundedServer(web.Server):
     def take(self, connection: socket.socket, peer: str) -> None:
         """Count a connection that was accepted, and begin to serve it."""
         handler = self()
+        if self._answer_now is not None:
+            immediate = ImmediateAnswers(
+                handler, self._answer_now, self._table.end_request, self._loop.time
+            )
+            handler._parser = immediate  # type: ignore[assignment] # noqa: SLF001
         self._open[handler] = _AcceptedConnection(connection)
         self._none_is_open.clear()
         task = asyncio.create_task(self._open_transport(handler, connection))
@@ -198,15 +206,23 @@ class _BoundedServer(web.Server):
             self._none_is_open.set()
 
     async def _respond_counted(self, request: web.BaseRequest) -> web.StreamResponse:
+        handler = request.protocol
+        is_whole = request.content.is_eof()
+        self._table.begin_request(handler, is_whole=is_whole)
+        try:
+            return await (self._respond(request) if is_whole else self._respond_receiving(request))
+        finally:
+            self._table.end_request(handler)
+
+    async def _respond_receiving(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request whose body has not come yet."""
         handler, task = request.protocol, asyncio.current_task()
         assert task is not None
-        self._table.begin_request(handler)
         self._receiving[handler] = task
         request.content.on_eof(partial(self._note_whole_request, handler))
         try:
             return await self._respond(request)
         finally:
-            self._table.end_request(handler)
             self._receiving.pop(handler, None)
             failure = request.content.exception()
             if isinstance(failure, BaseException):
@@ -247,8 +263,11 @@ async def listen(
     context: ssl.SSLContext | None = None,
     is_trusted: IsTrusted = trusts_no_client,
     is_shared: bool = False,
+    answer_now: AnswerNow | None = None,
 ) -> OpenPort:
     """Open a port, with TLS where there is a context; raises `OSError` where it is taken.
+
+    `answer_now`: asked before `respond` about requests that have come whole.
 
     `is_shared`: other processes of the same user open it too, if they also say so. The system gives
     each new connection to one of them.
@@ -259,6 +278,7 @@ async def listen(
         bounds,
         context,
         is_trusted,
+        answer_now,
         access_log=None,
         logger=_LOG,
         auto_decompress=False,

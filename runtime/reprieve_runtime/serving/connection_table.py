@@ -58,9 +58,9 @@ class ConnectionTable(Generic[K]):
             if not self._counts[connection.peer]:
                 del self._counts[connection.peer]
 
-    def begin_request(self, key: K) -> None:
-        """Note that the head of a request has come."""
-        self._use(key, is_asking=True)
+    def begin_request(self, key: K, *, is_whole: bool) -> None:
+        """Note that the head of a request has come, and whether its body has, too."""
+        self._use(key, is_asking=True, is_busy=is_whole)
 
     def has_whole_request(self, key: K) -> None:
         """Note that the body has come, too; nothing if the request was answered before."""
@@ -70,12 +70,12 @@ class ConnectionTable(Generic[K]):
 
     def end_request(self, key: K) -> None:
         """Note that the request is answered."""
-        self._use(key, is_asking=False)
+        self._use(key, is_asking=False, is_busy=False)
 
-    def _use(self, key: K, *, is_asking: bool) -> None:
+    def _use(self, key: K, *, is_asking: bool, is_busy: bool) -> None:
         connection = self._connections.pop(key, None)
         if connection is not None:
-            connection.is_asking, connection.is_busy = is_asking, False
+            connection.is_asking, connection.is_busy = is_asking, is_busy
             connection.used_at = self._now()
             self._connections[key] = connection
 

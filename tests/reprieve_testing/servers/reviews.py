@@ -26,6 +26,7 @@ from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_runtime.serving.bounded_server import IsTrusted, trusts_no_client
 from reprieve_webhooks import listener
+from reprieve_webhooks.admission.remembered_pods import RememberedPods
 from reprieve_webhooks.admission.review import AdmissionRequest
 from reprieve_webhooks.http.routes import RouteHandler
 from reprieve_webhooks.metrics import WebhookMetrics
@@ -123,6 +124,17 @@ class FixedFacts:
     @property
     def template_kinds(self) -> TemplateKinds:
         return self.facts.settings.template_kinds
+
+    @property
+    def version(self) -> int:
+        """Another number for other facts."""
+        return id(self.facts)
+
+    def are_watched(self, namespace: str, facts: Facts) -> bool:  # noqa: ARG002
+        return True
+
+    def inherits_nothing(self, pod: Resource, namespace: str) -> bool:  # noqa: ARG002
+        return self.facts.ledger_entry is None
 
     async def facts_for(self, request: AdmissionRequest, resource: Resource) -> Facts:
         assert request.object is resource
@@ -237,6 +249,7 @@ async def running_server(
         read_timeout_seconds=read_timeout_seconds,
         further_routes=further_routes,
         guard=guard,
+        remembered=RememberedPods(source),
         is_trusted=is_trusted,
     )
     if guard is not None:

@@ -3,8 +3,10 @@
 No HTTP here: that is `server`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
+
+import msgspec
 
 from reprieve_policy.admission.defaults import decide_defaults
 from reprieve_policy.admission.review import decide_admission
@@ -45,8 +47,7 @@ class FactsSource(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionResponse:
+class AdmissionResponse(msgspec.Struct, frozen=True, gc=False):
     """The response to a review, and the labels to count it by."""
 
     body: bytes
@@ -54,6 +55,7 @@ class AdmissionResponse:
     outcome: str
 
 
+_ANSWERS = AdmissionResponse, Malformed
 ALLOWED, DENIED, PATCHED, WARNED, SKIPPED = "allowed", "denied", "patched", "warned", "skipped"
 
 
@@ -62,7 +64,7 @@ async def mutate(
 ) -> AdmissionResponse | Malformed:
     """Fill in defaults."""
     resource = _object_to_check(request)
-    if isinstance(resource, AdmissionResponse | Malformed):
+    if isinstance(resource, _ANSWERS):
         return resource
     key = None if remembered is None else remembered.key_of(request, resource)
     if remembered is None or key is None:
@@ -83,6 +85,18 @@ async def _defaults(
     return decide_defaults(resource, _old_object(request), facts), facts
 
 
+def mutate_now(
+    request: AdmissionRequest, remembered: RememberedPods
+) -> AdmissionResponse | Malformed | None:
+    """Fill in defaults if these are remembered."""
+    resource = _object_to_check(request)
+    if isinstance(resource, _ANSWERS):
+        return resource
+    key = remembered.key_of(request, resource)
+    known = None if key is None else remembered.defaults_of(key, resource)
+    return None if known is None else _patched(request, resource, known)
+
+
 def _patched(
     request: AdmissionRequest, resource: Resource, changes: tuple[Change, ...]
 ) -> AdmissionResponse:
@@ -97,7 +111,7 @@ async def validate(
 ) -> AdmissionResponse | Malformed:
     """Allow or refuse."""
     resource = _object_to_check(request)
-    if isinstance(resource, AdmissionResponse | Malformed):
+    if isinstance(resource, _ANSWERS):
         return resource
     key = None if remembered is None else remembered.key_of(request, resource)
     if remembered is None or key is None:
@@ -109,6 +123,18 @@ async def validate(
         known, facts = await _verdict(request, resource, source)
         remembered.add_verdict(key, resource, facts, version, known)
     return _verdict_response(request, resource, known)
+
+
+def validate_now(
+    request: AdmissionRequest, remembered: RememberedPods
+) -> AdmissionResponse | Malformed | None:
+    """Allow or refuse if the verdict is remembered."""
+    resource = _object_to_check(request)
+    if isinstance(resource, _ANSWERS):
+        return resource
+    key = remembered.key_of(request, resource)
+    known = None if key is None else remembered.verdict_of(key)
+    return None if known is None else _verdict_response(request, resource, known)
 
 
 async def _verdict(
@@ -127,6 +153,8 @@ async def _verdict(
 def _verdict_response(
     request: AdmissionRequest, resource: Resource, verdict: Verdict
 ) -> AdmissionResponse:
+    if verdict.is_empty:
+        return AdmissionResponse(response.build_allowed(request.uid), resource.kind, ALLOWED)
     allowed = WARNED if verdict.warnings else ALLOWED
     outcome = allowed if verdict.is_allowed else DENIED
     return AdmissionResponse(response.build_verdict(request.uid, verdict), resource.kind, outcome)

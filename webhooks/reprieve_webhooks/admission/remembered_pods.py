@@ -168,10 +168,8 @@ def _without_own(metadata: ObjectMeta) -> ObjectMeta:
 def _with_any_names(entries: Mapping[str, str] | None) -> Mapping[str, str] | None:
     if entries is None or _OWN.isdisjoint(entries):
         return entries
-    return {
-        key: _ANY_NAME if key in _OWN and membership.is_name(value) else value
-        for key, value in entries.items()
-    }
+    own = {key: _ANY_NAME for key in _OWN.intersection(entries) if membership.is_name(entries[key])}
+    return {**entries, **own}
 
 
 def _without_letters(shared: bytes, pod: Resource) -> bytes:

@@ -8,7 +8,7 @@ review. Only kinds of other projects, which may have any form, are read in a sec
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -30,7 +30,13 @@ T = TypeVar("T")
 
 API_VERSION = "admission.k8s.io/v1"
 
-_KINDS_WITH_RULES = frozenset(kind for rule in RULES for kind in rule.kinds)
+_WITH_RULES = kinds.SERVED & {
+    (kind, group) for rule in RULES for kind in rule.kinds for _, group in kinds.SERVED
+}
+"""The kind and the group of each kind with rules that is not of another project."""
+Uid = Annotated[str, msgspec.Meta(max_length=128)]
+"""The uid of a review; an API server's has 36 characters. The response repeats it, and waits in
+memory for a client that reads it."""
 
 
 class GroupVersionKind(msgspec.Struct, gc=False):
@@ -52,7 +58,7 @@ class UserInfo(msgspec.Struct, gc=False):
 class AdmissionRequest(msgspec.Struct, gc=False):
     """One operation on one object."""
 
-    uid: str
+    uid: Uid
     operation: str
     kind: GroupVersionKind
     namespace: str = ""
@@ -70,7 +76,7 @@ class _AdmissionReview(msgspec.Struct, gc=False):
 class _RequestHeader(msgspec.Struct, gc=False):
     """The fields that identify a review whose objects cannot be decoded."""
 
-    uid: str
+    uid: Uid
     operation: str
     kind: GroupVersionKind
     namespace: str = ""
@@ -99,11 +105,6 @@ class Malformed:
     detail: str
 
 
-_MAX_UID_LENGTH = 128
-"""Of a review; an API server's has 36 characters. The response repeats it, and waits in memory for
-a client that reads it."""
-
-
 _MAX_PRUNED_BYTES = 4 * 1024 * 1024
 """Of a review with a value of any form that is nested very deeply; an API server's has two objects
 of 1.5 MiB at most."""
@@ -115,8 +116,6 @@ class IdentifiedRequest(Protocol):
     uid: str
     kind: GroupVersionKind
 
-
-R = TypeVar("R", bound=IdentifiedRequest)
 
 _DECODER = msgspec.json.Decoder(_AdmissionReview)
 _HEADER_DECODER = msgspec.json.Decoder(_HeaderReview)
@@ -139,19 +138,8 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes, expected: str) -> T | 
         return Malformed("not JSON: not UTF-8")
 
 
-def with_bounded_uid(request: R | Malformed) -> R | Malformed:
-    """Refuse a request whose uid is longer than any API server's."""
-    if isinstance(request, Malformed) or len(request.uid) <= _MAX_UID_LENGTH:
-        return request
-    return Malformed(f"request.uid must not have more than {_MAX_UID_LENGTH} characters")
-
-
 def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> AdmissionRequest | Malformed:
     """Return the request of a review; of a kind in `listed`, with its pod templates."""
-    return with_bounded_uid(_parse(body, listed))
-
-
-def _parse(body: bytes, listed: TemplateKinds) -> AdmissionRequest | Malformed:
     try:
         review = _decode(_DECODER, body)
     except msgspec.ValidationError as error:
@@ -175,12 +163,8 @@ def _parse(body: bytes, listed: TemplateKinds) -> AdmissionRequest | Malformed:
 def has_rules(request: AdmissionRequest) -> bool:
     """True where the object's kind has rules, and the operation creates or updates it."""
     kind = request.kind
-    has_own_rules = kind.kind in _KINDS_WITH_RULES and kinds.is_served_as(kind.kind, kind.group)
-    return (
-        has_own_rules or isinstance(request.object, TemplatedResource)
-    ) and request.operation in (
-        "CREATE",
-        "UPDATE",
+    return request.operation in ("CREATE", "UPDATE") and (
+        (kind.kind, kind.group) in _WITH_RULES or isinstance(request.object, TemplatedResource)
     )
 
 
@@ -196,7 +180,7 @@ def _with_kind(request: AdmissionRequest) -> AdmissionRequest:
 
 def _template_paths(kind: GroupVersionKind, listed: TemplateKinds) -> Sequence[str] | None:
     """Return the paths of the kind's pod templates; `None` for a kind that is not listed."""
-    if kinds.is_served_as(kind.kind, kind.group):
+    if (kind.kind, kind.group) in kinds.SERVED:
         return None
     return listed.paths_of(kind.group, kind.kind)
 

@@ -30,8 +30,9 @@ def twin_of(dataclass: type[T], *, kept: Collection[type] = ()) -> type[T]:
 
 def replaced(twin: T, **changes: Any) -> T:
     """Return the same, with other values in these fields."""
-    struct: Any = twin
-    return typing.cast("T", msgspec.structs.replace(struct, **changes))
+    replace: Any = msgspec.structs.replace
+    changed: T = replace(twin, **changes)
+    return changed
 
 
 def _add_twin(dataclass: type[Any], kept: Collection[type], twins: dict[str, type]) -> None:

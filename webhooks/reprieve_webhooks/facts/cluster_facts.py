@@ -77,6 +77,13 @@ class ClusterFacts:
             _annotations_for_groups,
             timeout_seconds=lookup_timeout_seconds,
         )
+        self._about_pods = (
+            self._namespaces.reflector.store,
+            self._priority_classes.reflector.store,
+            self._policy.reflector.store,
+            self._quotas.reflector.store,
+            self._inheritance.ledgers,
+        )
         self._has_synced = False
         self._gate = GateFacts(
             api, own_namespace, operator_lease, lookup_timeout_seconds=lookup_timeout_seconds
@@ -100,13 +107,7 @@ class ClusterFacts:
     @property
     def version(self) -> int:
         """A number that grows with every change of what watches tell about a pod."""
-        return (
-            self._namespaces.reflector.changes
-            + self._priority_classes.reflector.changes
-            + self._policy.reflector.changes
-            + self._quotas.reflector.changes
-            + self._inheritance.changes
-        )
+        return sum([each.changes for each in self._about_pods])
 
     def are_watched(self, namespace: str, facts: Facts) -> bool:
         """Return whether the watches told all of this: no object was read for one review."""

@@ -29,13 +29,13 @@ class Inheritance:
     """Watches ledgers, and reads the root owners of controllers where that matters."""
 
     def __init__(self, api: Api, *, lookup_timeout_seconds: float) -> None:
-        self._ledgers = LedgerCache()
+        self.ledgers = LedgerCache()
         self.reflectors: Mapping[str, Reflector[PartialObjectMetadata, None]] = {
             row.resource: Reflector(
                 api,
                 object_path(row.resource),
                 PartialObjectMetadata,
-                self._ledgers.handler_for(kind),
+                self.ledgers.handler_for(kind),
                 params={"labelSelector": f"{LEDGER}=true"},
                 absent_retry_seconds=_ABSENT_RETRY_SECONDS if row.is_composite else None,
             )
@@ -55,16 +55,11 @@ class Inheritance:
             BoundedDict(_MAX_OWNERS)
         )
 
-    @property
-    def changes(self) -> int:
-        """A number that grows with every change of a ledger."""
-        return self._ledgers.changes
-
     def is_nothing(self, pod: Resource, in_namespace: str) -> bool:
         """Return whether neither the pod's owner nor a root owner in its namespace has a ledger."""
         owner = controller_of(pod.metadata)
         return owner is None or not (
-            self._ledgers.has_root_owners(in_namespace) or self._ledgers.get(owner, in_namespace)
+            self.ledgers.has_root_owners(in_namespace) or self.ledgers.get(owner, in_namespace)
         )
 
     async def find_entry(self, pod: Resource, in_namespace: str) -> LedgerEntry | None:
@@ -76,12 +71,12 @@ class Inheritance:
         if owner is None:
             return None
         ledger_owner = await self._find_ledger_owner(owner, in_namespace)
-        return self._ledgers.get(ledger_owner, in_namespace).get(
+        return self.ledgers.get(ledger_owner, in_namespace).get(
             ledger.slot_of(pod.metadata, owner, ledger_owner)
         )
 
     async def _find_ledger_owner(self, owner: OwnerReference, in_namespace: str) -> OwnerReference:
-        if not self._ledgers.has_root_owners(in_namespace):
+        if not self.ledgers.has_root_owners(in_namespace):
             return owner
         try:
             return await self._find_root_owner(owner, in_namespace) or owner

@@ -6,9 +6,9 @@ from reprieve_webhooks.admission.review import (
     API_VERSION,
     GroupVersionKind,
     Malformed,
+    Uid,
     UserInfo,
     decode,
-    with_bounded_uid,
 )
 
 from .objects import GuardedPod
@@ -31,7 +31,7 @@ class _Eviction(msgspec.Struct, gc=False, rename="camel"):
 class GuardRequest(msgspec.Struct, gc=False, rename="camel"):
     """The deletion or eviction of a pod."""
 
-    uid: str
+    uid: Uid
     operation: str
     kind: GroupVersionKind
     name: str = ""
@@ -86,4 +86,4 @@ def parse(body: bytes) -> GuardRequest | Malformed:
         return Malformed(f"apiVersion must be {API_VERSION}")
     if review.request is None:
         return Malformed("not an AdmissionReview: no request")
-    return with_bounded_uid(review.request)
+    return review.request

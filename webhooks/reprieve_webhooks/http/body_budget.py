@@ -87,7 +87,7 @@ class BodyBudget:
 
     def release(self, connection: Hashable) -> None:
         """Give back what a connection holds, if anything, and let bodies that wait have it."""
-        self.finish_reading(connection)
+        self._unhurried.pop(connection, None)
         peer, size = self._held.pop(connection, ("", 0))
         if size:
             self._count(peer, -size)

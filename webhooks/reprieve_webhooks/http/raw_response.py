@@ -18,6 +18,12 @@ _HEAD = (
 _CLOSE = "Connection: close\r\n"
 
 
+def raw_response(content: bytes, *, stays_open: bool = True) -> bytes:
+    """Return a whole response of HTTP/1.1."""
+    head = _head(int(time.time()), stays_open)
+    return b"%b%d\r\n\r\n%b" % (head, len(content), content)
+
+
 class RawResponse(web.StreamResponse):
     """A 200 with a JSON body of known length."""
 
@@ -42,8 +48,7 @@ class RawResponse(web.StreamResponse):
         self._stays_open = (
             self._stays_open and request.keep_alive and request.version == HttpVersion11
         )
-        head = _head(int(time.time()), stays_open=self._stays_open)
-        await request.writer.write(b"%b%d\r\n\r\n%b" % (head, len(self._content), self._content))
+        await request.writer.write(raw_response(self._content, stays_open=self._stays_open))
         return request.writer
 
     async def write_eof(self, data: bytes = b"") -> None:
@@ -51,7 +56,7 @@ class RawResponse(web.StreamResponse):
 
 
 @lru_cache(maxsize=2)
-def _head(second: int, *, stays_open: bool) -> bytes:
+def _head(second: int, stays_open: bool) -> bytes:  # noqa: FBT001 - cached by position is faster
     return _HEAD.format(
         date=formatdate(second, usegmt=True), connection="" if stays_open else _CLOSE
     ).encode("ascii")

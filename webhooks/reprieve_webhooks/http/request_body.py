@@ -9,7 +9,7 @@ from reprieve_runtime.serving.bounded_server import IsTrusted, peer_of, trusts_n
 
 from .body_budget import HURRIED_SECONDS, SMALL_BYTES, BodyBudget, Client
 
-_JSON = "application/json"
+JSON = "application/json"
 
 
 class RequestBodyReader:
@@ -32,17 +32,22 @@ class RequestBodyReader:
         self._noun, self._max_bytes, self._timeout_seconds = noun, max_bytes, timeout_seconds
         self._max_commas, self._budget, self._is_trusted = max_commas, budget, is_trusted
 
+    def read_now(self, request: web.BaseRequest) -> bytes | web.Response | None:
+        """Return a body that has come, or the response that refuses it; `None` if it is to come.
+
+        The usual case: the whole review came with its head.
+        """
+        if request.headers.get("Content-Type") != JSON and request.content_type != JSON:
+            return text_response(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {JSON}")
+        content = request.content
+        if content.is_eof():
+            return self.check(content.read_nowait())
+        return self._too_large() if (request.content_length or 0) > self._max_bytes else None
+
     async def read(self, request: web.BaseRequest) -> bytes | web.Response:
         """Return a whole body, or the response that refuses it."""
-        if request.headers.get("Content-Type") != _JSON and request.content_type != _JSON:
-            return text_response(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {_JSON}")
-        if request.content.is_eof():
-            # The usual case: the whole review came with its head. This needs no timer and no
-            # switch of tasks.
-            return self._check(request.content.read_nowait())
-        if (request.content_length or 0) > self._max_bytes:
-            return self._too_large()
-        return await self._read_in_time(request)
+        body = self.read_now(request)
+        return await self._read_in_time(request) if body is None else body
 
     async def _read_in_time(self, request: web.BaseRequest) -> bytes | web.Response:
         is_waiting = True
@@ -80,9 +85,10 @@ class RequestBodyReader:
                 return self._too_large()
         if self._budget is not None:
             self._budget.finish_reading(request.protocol)
-        return self._check(bytes(body))
+        return self.check(bytes(body))
 
-    def _check(self, body: bytes) -> bytes | web.Response:
+    def check(self, body: bytes) -> bytes | web.Response:
+        """Return a body that is within the limits, or the response that refuses it."""
         if len(body) > self._max_bytes:
             return self._too_large()
         most = self._max_commas

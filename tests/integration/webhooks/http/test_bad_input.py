@@ -89,7 +89,7 @@ CASES = {
         "not JSON",
     ),
     "a long uid, which the response would repeat": Case(
-        json.dumps(a_review(a_pod(), uid="u" * 129)).encode(), "uid must not have more than 128"
+        json.dumps(a_review(a_pod(), uid="u" * 129)).encode(), "length <= 128 - at `$.request.uid`"
     ),
     "compressed": Case(gzip.compress(GOOD), "not JSON"),
     "more than the limit": Case(b" " * (LIMIT + 1), "must not be larger than 100000 bytes", 413),

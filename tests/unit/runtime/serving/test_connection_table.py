@@ -22,7 +22,7 @@ class Port:
     def receive(self, *names: str) -> None:
         """Let a whole request come on each."""
         for name in names:
-            self.table.begin_request(name)
+            self.table.begin_request(name, is_whole=False)
             self.table.has_whole_request(name)
 
 
@@ -72,7 +72,7 @@ def test_where_all_requests_are_under_way_the_new_connection_is_closed() -> None
 def test_a_request_whose_body_has_not_come_counts_as_waiting() -> None:
     port = Port()
     port.add("a-1", "b-1", "c-1", "d-1")
-    port.table.begin_request("a-1")
+    port.table.begin_request("a-1", is_whole=False)
     port.receive("b-1", "c-1", "d-1")
     assert port.add("e-1") == ["a-1"]
 
@@ -80,7 +80,7 @@ def test_a_request_whose_body_has_not_come_counts_as_waiting() -> None:
 def test_a_body_that_ends_after_the_response_keeps_no_connection_open() -> None:
     port = Port()
     port.add("a-1", "b-1", "c-1", "d-1")
-    port.table.begin_request("a-1")
+    port.table.begin_request("a-1", is_whole=False)
     port.table.end_request("a-1")
     port.table.has_whole_request("a-1")
     port.receive("b-1", "c-1", "d-1")

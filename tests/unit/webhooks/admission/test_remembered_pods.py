@@ -78,6 +78,7 @@ def token_volume(letters: str) -> Document:
 
 
 WEBHOOKS = {"mutate": handlers.mutate, "validate": handlers.validate}
+AT_ONCE = {"mutate": handlers.mutate_now, "validate": handlers.validate_now}
 of_both = pytest.mark.parametrize("webhook", WEBHOOKS)
 
 
@@ -103,8 +104,10 @@ async def answer(
     **request: Any,
 ) -> AdmissionResponse:
     parsed = parse(document, **request)
+    at_once = None if remembered is None else AT_ONCE[webhook](parsed, remembered)
     answered = await WEBHOOKS[webhook](parsed, source, remembered)
     assert isinstance(answered, AdmissionResponse)
+    assert at_once in (None, answered)
     return answered
 
 
