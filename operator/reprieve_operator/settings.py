@@ -47,7 +47,7 @@ class OperatorSettings:
         300.0, help="between two checks of all pods for marks without a label [s]"
     )
     resync_interval_seconds: float = setting(
-        30.0, help="between two reads of a victim without any event [s]"
+        30.0, help="between two reads of a victim without any event, if these are few [s]"
     )
     poll_interval_seconds: float = setting(
         5.0, help="between two polls of a workload that saves [s]"

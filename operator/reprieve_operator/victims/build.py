@@ -11,6 +11,7 @@ from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_operator.replacements.ledger_writer import LedgerWriter
 from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
+from reprieve_runtime.rate_limit import Rate, RateLimiter, RateLimits
 
 from .assessment import VictimAssessor
 from .checkpoint_session import CheckpointSession
@@ -34,6 +35,11 @@ from .termination.state_writer import TerminationStateWriter
 from .termination.termination import Termination
 from .victim_sets import VictimSets
 
+_REREADS = RateLimits(total=Rate(50.0, 50), per_namespace=Rate(10.0, 10))
+"""Of victims without an event: a watch that works shows all that happens to them. Without this, of
+ten thousand victims these reads would take all that an API server can answer, and no other call
+would come to its turn."""
+
 
 def build_registry(
     *,
@@ -56,6 +62,7 @@ def build_registry(
 ) -> ReconcilerRegistry:
     """Return an empty registry that makes a reconciler for each victim."""
     reread_seconds = settings.resync_interval_seconds
+    reread_limiter = RateLimiter(_REREADS, clock.monotonic())
 
     def make_assessor() -> VictimAssessor:
         return VictimAssessor(writes, policy, namespaces, clock)
@@ -69,6 +76,7 @@ def build_registry(
             writes,
             clock,
             reread_seconds=reread_seconds,
+            may_reread=lambda: reread_limiter.try_accept(ref.namespace, clock.monotonic()),
             on_change=victim_sets.on_pod_update,
         )
         gang_member = GangMember(gangs, ref.uid, tracker.wake)

@@ -36,15 +36,19 @@ class PodTracker:
         clock: Clock,
         *,
         reread_seconds: float,
+        may_reread: Callable[[], bool] = lambda: True,
         on_change: Callable[[VictimPod, Callable[[], None]], None] = lambda *_: None,
     ) -> None:
-        """`on_change` gets each newer version of the pod, and what wakes its reconciler."""
+        """`may_reread` is asked before a read that nothing but the time asks for.
+
+        `on_change` gets each newer version of the pod, and what wakes its reconciler.
+        """
         self.ref = ref
         self.pod: VictimPod | None = None
         """The victim as it was seen last."""
         self._writes = writes
         self._clock = clock
-        self._reread_seconds = reread_seconds
+        self._reread_seconds, self._may_reread = reread_seconds, may_reread
         self._on_change = on_change
         self._has_changed = False
         self._waiter: asyncio.Future[None] | None = None
@@ -129,8 +133,7 @@ class PodTracker:
 
         `pod` is `None` afterwards if the pod is gone. Raises `ApiError`.
         """
-        is_due = self._clock.monotonic() - self._read_at >= self._reread_seconds
-        if not (self._is_read_needed or is_due):
+        if not (self._is_read_needed or (self._is_due() and self._may_reread())):
             return False
         self._read_at = self._clock.monotonic()
         if self._is_gone:
@@ -149,6 +152,9 @@ class PodTracker:
         if pod is not None:
             self._on_change(pod, self.wake)
         return True
+
+    def _is_due(self) -> bool:
+        return self._clock.monotonic() - self._read_at >= self._reread_seconds
 
 
 def _end_wait(waiter: "asyncio.Future[None]") -> None:

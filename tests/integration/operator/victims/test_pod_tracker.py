@@ -26,6 +26,7 @@ class OnePodApiServer:
     error: ApiError | None = None
     seconds: float = 0.0
     reads: int = 0
+    allows_rereads: bool = True
 
     async def read_pod(
         self, namespace: str, name: str, uid: str, _: CallPriority
@@ -39,7 +40,13 @@ class OnePodApiServer:
     def tracker(self) -> PodTracker:
         clock = Clock(monotonic=lambda: self.seconds)
         ref = VictimRef("team", "train", "uid")
-        return PodTracker(ref, cast("Writes", self), clock, reread_seconds=RESYNC_SECONDS)
+        return PodTracker(
+            ref,
+            cast("Writes", self),
+            clock,
+            reread_seconds=RESYNC_SECONDS,
+            may_reread=lambda: self.allows_rereads,
+        )
 
 
 def a_pod(version: str, *, phase: str = "Running", **more: object) -> VictimPod:
@@ -86,6 +93,18 @@ async def test_a_known_pod_is_read_again_only_once_an_interval() -> None:
     assert await tracker.refresh(CallPriority.RECORD)
     assert not await tracker.refresh(CallPriority.RECORD)
     assert (api_server.reads, tracker.pod) == (1, a_pod("8"))
+
+
+async def test_where_too_many_are_read_only_what_is_needed_is_read_again() -> None:
+    api_server = OnePodApiServer(pod=a_pod("8"), allows_rereads=False)
+    tracker = api_server.tracker()
+    tracker.on_pod_update(a_pod("7"))
+    api_server.seconds = 2 * RESYNC_SECONDS
+    assert not await tracker.refresh(CallPriority.RECORD)
+    tracker.request_reread()
+    assert await tracker.refresh(CallPriority.RECORD)
+    api_server.seconds, api_server.allows_rereads = 3 * RESYNC_SECONDS, True
+    assert await tracker.refresh(CallPriority.RECORD)
 
 
 async def test_a_failed_periodic_read_does_not_stop_the_work_and_a_needed_one_does() -> None:
