@@ -14,7 +14,7 @@ from .admission import handlers, review
 from .admission.handlers import AdmissionResponse, FactsSource
 from .admission.remembered_pods import RememberedPods
 from .admission.review import AdmissionRequest, Malformed
-from .http.raw_response import raw_response
+from .http.raw_response import render
 from .http.request_body import JSON, RequestBodyReader
 from .review_counts import Durations, ReviewCounts
 
@@ -40,12 +40,20 @@ class ImmediateReviews:
         self._facts, self._remembered, self._bodies = facts, remembered, bodies
         self._record = record
         self._webhooks = {
-            f"/{name}": _Webhook(name, answer, counts.durations_of(name))
-            for name, answer in (
-                ("mutate", handlers.mutate_now),
-                ("validate", handlers.validate_now),
-            )
+            "/mutate": _Webhook("mutate", handlers.mutate_now, counts.durations_of("mutate")),
+            "/validate": _Webhook(
+                "validate", handlers.validate_now, counts.durations_of("validate")
+            ),
         }
+        self._parsed: tuple[bytes, AdmissionRequest | Malformed] | None = None
+        """The last body that was parsed, and not answered."""
+
+    def parse(self, body: bytes) -> AdmissionRequest | Malformed:
+        """Return the request of a review, which may have been parsed already."""
+        parsed, self._parsed = self._parsed, None
+        if parsed is not None and parsed[0] is body:
+            return parsed[1]
+        return review.parse(body, self._facts.template_kinds)
 
     def answer(self, message: RawRequestMessage, body: bytes) -> bytes | None:
         """Return the whole response; `None` if the review has to be answered in the usual way."""
@@ -66,12 +74,14 @@ class ImmediateReviews:
 
     def _answer(self, webhook: _Webhook, body: bytes) -> bytes | None:
         started = time.perf_counter()
-        request = review.parse(body, self._facts.template_kinds)
-        if isinstance(request, Malformed):
+        request = self.parse(body)
+        answer = (
+            None if isinstance(request, Malformed) else webhook.answer(request, self._remembered)
+        )
+        if isinstance(request, Malformed) or not isinstance(answer, AdmissionResponse):
+            self._parsed = body, request
             return None
-        answer = webhook.answer(request, self._remembered)
-        if not isinstance(answer, AdmissionResponse):
-            return None
-        self._record(webhook.name, request, answer)
+        response = render(answer.body)
         webhook.durations.observe(time.perf_counter() - started)
-        return raw_response(answer.body)
+        self._record(webhook.name, request, answer)
+        return response

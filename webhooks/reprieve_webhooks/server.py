@@ -163,6 +163,8 @@ class Webhooks:
         return text_response(HTTPStatus.NOT_FOUND, "no such path")
 
     def _parse(self, body: bytes) -> AdmissionRequest | Malformed:
+        if self._immediate is not None:
+            return self._immediate.parse(body)
         return review.parse(body, self._facts.template_kinds)
 
     def _review_handler(self, name: str, parse: Parse[R], handle: Handle[R]) -> RouteHandler:
@@ -172,20 +174,20 @@ class Webhooks:
             self._budget,
         )
 
-        async def answer(body: bytes | web.Response) -> web.StreamResponse:
+        async def answer_body(body: bytes | web.Response) -> web.StreamResponse:
             if not isinstance(body, bytes):
                 return body
             started = time.perf_counter()
-            found = await self._answer(name, parse, handle, body)
+            response = await self._answer(name, parse, handle, body)
             durations.observe(time.perf_counter() - started)
-            return found
+            return response
 
         async def respond(request: web.BaseRequest) -> web.StreamResponse:
             body = bodies.read_now(request)
             if body is not None:
-                return await answer(body)
+                return await answer_body(body)
             try:
-                return await answer(await bodies.read(request))
+                return await answer_body(await bodies.read_coming(request))
             finally:
                 budget.release(request.protocol)
 

@@ -64,7 +64,7 @@ SERVED = frozenset(
     for group in (row.group, row.other_group)
     if group is not None
 )
-"""The kind and the group of each. A kind of the same name in another group is not the one here."""
+"""The kind and the group of each."""
 TEMPLATE_KINDS = frozenset(row.kind for row in _TABLE if row.template)
 """Kinds that make pods from a template."""
 CUSTOM = "custom"

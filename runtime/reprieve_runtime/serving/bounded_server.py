@@ -133,9 +133,7 @@ class _BoundedServer(web.Server):
         """Count a connection that was accepted, and begin to serve it."""
         handler = self()
         if self._answer_now is not None:
-            immediate = ImmediateAnswers(
-                handler, self._answer_now, self._table.end_request, self._loop.time
-            )
+            immediate = ImmediateAnswers(handler, self._answer_now, self._table.end_request)
             handler._parser = immediate  # type: ignore[assignment] # noqa: SLF001
         self._open[handler] = _AcceptedConnection(connection)
         self._none_is_open.clear()
@@ -207,6 +205,13 @@ class _BoundedServer(web.Server):
 
     async def _respond_counted(self, request: web.BaseRequest) -> web.StreamResponse:
         handler = request.protocol
+        if handler.writing_paused:
+            # The client does not read. Without this, the responses to all its further requests
+            # would be kept in memory.
+            try:
+                await request.writer.drain()
+            except ConnectionError:
+                return web.Response()  # the client is gone
         is_whole = request.content.is_eof()
         self._table.begin_request(handler, is_whole=is_whole)
         try:
@@ -267,7 +272,8 @@ async def listen(
 ) -> OpenPort:
     """Open a port, with TLS where there is a context; raises `OSError` where it is taken.
 
-    `answer_now`: asked before `respond` about requests that have come whole.
+    `answer_now`: asked before `respond` about a request that has come whole, where no other one is
+    ahead of it on its connection.
 
     `is_shared`: other processes of the same user open it too, if they also say so. The system gives
     each new connection to one of them.

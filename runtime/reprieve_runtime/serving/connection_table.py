@@ -69,7 +69,7 @@ class ConnectionTable(Generic[K]):
             connection.is_busy = connection.is_asking
 
     def end_request(self, key: K) -> None:
-        """Note that the request is answered."""
+        """Note that a request is answered, also one that was answered as soon as it came."""
         self._use(key, is_asking=False, is_busy=False)
 
     def _use(self, key: K, *, is_asking: bool, is_busy: bool) -> None:

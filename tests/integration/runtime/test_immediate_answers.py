@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
-from aiohttp import web
+from aiohttp import web, web_protocol
 from aiohttp.http import RawRequestMessage
 
 from reprieve_runtime.serving import immediate_answers
@@ -164,10 +164,45 @@ async def test_for_a_client_that_does_not_read_only_one_answer_waits() -> None:
         writer.write(request("/large", b"a"))
         await until(lambda: bool(port.now))
         writer.write(request("/large", b"b"))
-        await until(lambda: bool(port.awaited))
+        other = await port.connect()
+        other[1].write(request("/other", b"c"))
+        assert await answer(other) == b"task:c"
+        assert (port.now, port.awaited) == ([b"a"], [b"c"])
         reader._transport.resume_reading()  # type: ignore[attr-defined]
         assert len(await answer(connection)) == LARGE
         assert await answer(connection) == b"task:b"
+
+
+async def test_the_answers_to_a_client_that_does_not_read_are_not_kept_without_end() -> None:
+    async with open_port() as port:
+        connection, other = await port.connect(), await port.connect()
+        connection[0]._transport.pause_reading()  # type: ignore[attr-defined]
+        body = b"x" * 20_000
+        for _ in range(1000):
+            connection[1].write(request("/other", body))
+        await until(lambda: len(port.awaited) >= 2)
+        for _ in range(20):
+            other[1].write(request("/other", b"other"))
+            assert await answer(other) == b"task:other"
+        assert len(port.awaited) - 20 < 900
+        connection[0]._transport.resume_reading()  # type: ignore[attr-defined]
+        answers = [await answer(connection) for _ in range(1000)]
+        assert answers == [b"task:" + body] * 1000
+
+
+async def test_a_client_that_leaves_unread_answers_behind_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with open_port() as port:
+        reader, writer = await port.connect()
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(request("/large", b"a") + request("/other", b"b"))
+        await until(lambda: bool(port.now or port.awaited))
+        writer.transport.abort()
+        other = await port.connect()
+        other[1].write(request("/other", b"c"))
+        assert await answer(other) == b"task:c"
+    assert not caplog.records
 
 
 async def test_a_connection_whose_requests_are_answered_at_once_counts_as_used() -> None:
@@ -201,14 +236,13 @@ async def test_the_time_of_an_idle_connection_starts_anew_at_each_answer() -> No
     handler = server()
     handler.connection_made(transport)
     await asyncio.sleep(0)
-    before = handler._next_keepalive_close_time
-    later = before + 30.0
+    before = handler._next_keepalive_close_time = handler._next_keepalive_close_time - 30.0
     handler._parser = ImmediateAnswers(  # type: ignore[assignment]
-        handler, lambda _, body: b"answer to " + body, used.append, lambda: later
+        handler, lambda _, body: b"answer to " + body, used.append
     )
     handler.data_received(request("/", b"a"))
     assert (transport.written, used) == ([b"answer to a"], [handler])
-    assert handler._next_keepalive_close_time == later + 60.0
+    assert handler._next_keepalive_close_time >= before + 30.0
     handler.connection_lost(None)
 
 
@@ -216,11 +250,17 @@ def test_the_installed_aiohttp_supports_immediate_answers() -> None:
     assert immediate_answers.are_supported()
 
 
-async def test_with_another_aiohttp_all_requests_are_awaited(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("difference", ["a name", "a parser that holds requests back"])
+async def test_with_another_aiohttp_all_requests_are_awaited_and_the_log_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, difference: str
 ) -> None:
-    monkeypatch.setattr(immediate_answers, "_USED", frozenset({"_of_another_version"}))
+    if difference == "a name":
+        names = {web_protocol.RequestHandler: ("_of_another_version",)}
+        monkeypatch.setattr(immediate_answers, "_PRIVATE_NAMES", names)
+    else:
+        monkeypatch.setattr(web_protocol, "MAX_MSG_QUEUE_SIZE", 1)
     async with open_port() as port:
         connection = await port.connect()
         connection[1].write(request("/now", b"a"))
         assert await answer(connection) == b"task:a"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

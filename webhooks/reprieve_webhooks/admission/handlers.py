@@ -55,7 +55,8 @@ class AdmissionResponse(msgspec.Struct, frozen=True, gc=False):
     outcome: str
 
 
-_ANSWERS = AdmissionResponse, Malformed
+_DECIDED = AdmissionResponse, Malformed
+"""A tuple, because `isinstance` would make a union anew for each review."""
 ALLOWED, DENIED, PATCHED, WARNED, SKIPPED = "allowed", "denied", "patched", "warned", "skipped"
 
 
@@ -64,7 +65,7 @@ async def mutate(
 ) -> AdmissionResponse | Malformed:
     """Fill in defaults."""
     resource = _object_to_check(request)
-    if isinstance(resource, _ANSWERS):
+    if isinstance(resource, _DECIDED):
         return resource
     key = None if remembered is None else remembered.key_of(request, resource)
     if remembered is None or key is None:
@@ -90,7 +91,7 @@ def mutate_now(
 ) -> AdmissionResponse | Malformed | None:
     """Fill in defaults if these are remembered."""
     resource = _object_to_check(request)
-    if isinstance(resource, _ANSWERS):
+    if isinstance(resource, _DECIDED):
         return resource
     key = remembered.key_of(request, resource)
     known = None if key is None else remembered.defaults_of(key, resource)
@@ -111,7 +112,7 @@ async def validate(
 ) -> AdmissionResponse | Malformed:
     """Allow or refuse."""
     resource = _object_to_check(request)
-    if isinstance(resource, _ANSWERS):
+    if isinstance(resource, _DECIDED):
         return resource
     key = None if remembered is None else remembered.key_of(request, resource)
     if remembered is None or key is None:
@@ -130,7 +131,7 @@ def validate_now(
 ) -> AdmissionResponse | Malformed | None:
     """Allow or refuse if the verdict is remembered."""
     resource = _object_to_check(request)
-    if isinstance(resource, _ANSWERS):
+    if isinstance(resource, _DECIDED):
         return resource
     key = remembered.key_of(request, resource)
     known = None if key is None else remembered.verdict_of(key)

@@ -30,10 +30,9 @@ T = TypeVar("T")
 
 API_VERSION = "admission.k8s.io/v1"
 
-_WITH_RULES = kinds.SERVED & {
-    (kind, group) for rule in RULES for kind in rule.kinds for _, group in kinds.SERVED
-}
-"""The kind and the group of each kind with rules that is not of another project."""
+_WITH_RULES = frozenset(
+    (kind, group) for kind, group in kinds.SERVED if any(kind in rule.kinds for rule in RULES)
+)
 Uid = Annotated[str, msgspec.Meta(max_length=128)]
 """The uid of a review; an API server's has 36 characters. The response repeats it, and waits in
 memory for a client that reads it."""

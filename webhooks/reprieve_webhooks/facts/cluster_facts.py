@@ -77,7 +77,7 @@ class ClusterFacts:
             _annotations_for_groups,
             timeout_seconds=lookup_timeout_seconds,
         )
-        self._about_pods = (
+        self._watched_for_pods = (
             self._namespaces.reflector.store,
             self._priority_classes.reflector.store,
             self._policy.reflector.store,
@@ -107,7 +107,7 @@ class ClusterFacts:
     @property
     def version(self) -> int:
         """A number that grows with every change of what watches tell about a pod."""
-        return sum([each.changes for each in self._about_pods])
+        return sum([each.changes for each in self._watched_for_pods])  # a list: in each review
 
     def are_watched(self, namespace: str, facts: Facts) -> bool:
         """Return whether the watches told all of this: no object was read for one review."""

@@ -18,7 +18,7 @@ _HEAD = (
 _CLOSE = "Connection: close\r\n"
 
 
-def raw_response(content: bytes, *, stays_open: bool = True) -> bytes:
+def render(content: bytes, *, stays_open: bool = True) -> bytes:
     """Return a whole response of HTTP/1.1."""
     head = _head(int(time.time()), stays_open)
     return b"%b%d\r\n\r\n%b" % (head, len(content), content)
@@ -48,7 +48,7 @@ class RawResponse(web.StreamResponse):
         self._stays_open = (
             self._stays_open and request.keep_alive and request.version == HttpVersion11
         )
-        await request.writer.write(raw_response(self._content, stays_open=self._stays_open))
+        await request.writer.write(render(self._content, stays_open=self._stays_open))
         return request.writer
 
     async def write_eof(self, data: bytes = b"") -> None:

@@ -47,9 +47,10 @@ class RequestBodyReader:
     async def read(self, request: web.BaseRequest) -> bytes | web.Response:
         """Return a whole body, or the response that refuses it."""
         body = self.read_now(request)
-        return await self._read_in_time(request) if body is None else body
+        return await self.read_coming(request) if body is None else body
 
-    async def _read_in_time(self, request: web.BaseRequest) -> bytes | web.Response:
+    async def read_coming(self, request: web.BaseRequest) -> bytes | web.Response:
+        """Return a body that is still to come, or the response that refuses it."""
         is_waiting = True
         deadline = asyncio.get_running_loop().time() + self._timeout_seconds
         limit = asyncio.timeout_at(deadline)
