@@ -75,6 +75,8 @@ class RememberedPods:
 
     def __init__(self, source: WatchedState) -> None:
         self._source = source
+        self._latest: tuple[Resource, Key | None] | None = None
+        """The last pod with its key, which is asked for again where it has no answer yet."""
         self._seen: BoundedDict[int, None] = BoundedDict(_MAX_SEEN)
         # With the version of the facts.
         self._verdicts: BoundedDict[Key, tuple[int, Verdict | None]] = BoundedDict(MAX_PODS)
@@ -97,6 +99,11 @@ class RememberedPods:
         """
         if resource.kind != "Pod" or request.operation != "CREATE":
             return None
+        if self._latest is None or self._latest[0] is not resource:
+            self._latest = resource, self._make_key(request, resource)
+        return self._latest[1]
+
+    def _make_key(self, request: AdmissionRequest, resource: Resource) -> Key | None:
         shared = _ENCODE(replaced(resource, metadata=_without_own(resource.metadata)))
         if len(shared) > MAX_BYTES:
             return None
