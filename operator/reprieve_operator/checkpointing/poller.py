@@ -27,6 +27,10 @@ _FIRST_RETRY_SECONDS = 0.5
 _LEAST_CALL_SECONDS = 1.0
 _FINAL_POLL_SECONDS = 2.0
 """Time limit of the final poll at a deadline: the victim's time is over and others wait."""
+_REST_PER_CALL_SECOND = 4.0
+"""Until the next poll. Of ten thousand victims, a poll takes seconds, because it waits for others.
+Without this, all of the operator's time would go into polls, and none into what the answers ask
+for."""
 
 
 class CheckpointPoller:
@@ -47,7 +51,7 @@ class CheckpointPoller:
         self._call: asyncio.Task[WorkloadReply] | None = None
         self._ticket: CallTicket | None = None
         """For the call of the first hint, until that call ends."""
-        self._next_call_at = 0.0
+        self._next_call_at = self._called_at = 0.0
         self._backoff = self._new_backoff()
         self._polled_at_deadline: datetime | None = None
         self._expected_end: datetime | None = None
@@ -143,6 +147,7 @@ class CheckpointPoller:
         else:
             self.release_call()
             call = self._client.poll(endpoint, state.eviction_id, limit, namespace=namespace)
+        self._called_at = self._clock.monotonic()
         self._call = asyncio.create_task(call)
         self._call.add_done_callback(self._handle_reply)
         return self._settings.poll_interval_seconds
@@ -212,7 +217,9 @@ class CheckpointPoller:
             return jittered(self._settings.resync_interval_seconds, 0.1)
         if reply.kind is ReplyKind.NOT_RECEIVED:
             return self._backoff.next_delay()
-        return self._until_next_poll(jittered(poll, 0.1))
+        rest = _REST_PER_CALL_SECOND * (self._clock.monotonic() - self._called_at)
+        longest = max(poll, self._settings.resync_interval_seconds)
+        return max(self._until_next_poll(jittered(poll, 0.1)), min(rest, longest))
 
     def _until_next_poll(self, poll_seconds: float) -> float:
         """Return the seconds until the next poll: the save's expected end comes before the usual.

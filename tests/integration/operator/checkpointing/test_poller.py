@@ -149,3 +149,25 @@ async def test_a_workload_that_saves_is_polled_when_its_save_is_expected_to_end(
     async with asyncio.timeout(60):
         await woken.wait()
     assert least <= poller.poll(TARGET, STATE, REQUEST, NOW, "n", expected_end=end) <= most
+
+
+@pytest.mark.parametrize(
+    ("took", "least", "most"), [(0.5, 4.5, 5.0), (3.0, 12.0, 12.0), (60.0, 30.0, 30.0)]
+)
+async def test_where_calls_are_slow_a_workload_is_polled_less_often(
+    took: float, least: float, most: float
+) -> None:
+    woken, seconds = asyncio.Event(), [0.0]
+
+    class SlowTransport(SavingTransport):
+        async def _call(self, name: str) -> WorkloadReply:
+            seconds[0] += took
+            return await super()._call(name)
+
+    clock = Clock(now=lambda: NOW, monotonic=lambda: seconds[0])
+    poller = a_poller(SlowTransport(), woken, clock)
+    poller.begin_attempt()
+    poller.poll(TARGET, STATE, REQUEST, NOW, "n")
+    async with asyncio.timeout(60):
+        await woken.wait()
+    assert least <= poller.poll(TARGET, STATE, REQUEST, NOW, "n") <= most
