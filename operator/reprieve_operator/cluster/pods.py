@@ -23,6 +23,8 @@ PAGE_SIZE = 50
 MAX_ENTRIES = 250
 """Finalizers or scheduling gates of a pod that the operator writes to, as in the policy
 `reprieve-operator-limits`: one with more counts as full."""
+FINALIZERS_REMOVED = "$deleteFromPrimitiveList/finalizers"
+"""What a strategic merge patch removes from the finalizers, whatever others are there."""
 WRITABLE: Mapping[str, str] = {"fieldSelector": f"metadata.namespace!={UNTOUCHED}"}
 """Selects the pods that the operator may write to. Without this, it would try for ever to write to
 a pod of kube-system that was marked before a mark there was refused."""
@@ -40,7 +42,7 @@ def metadata_after(
 ) -> VersionedMeta:
     """Return an object's metadata after a patch of its labels, annotations and finalizers.
 
-    A strategic merge patch adds to lists, a merge patch replaces them.
+    A strategic merge patch adds to lists or removes from them, a merge patch replaces them.
     """
     before, finalizers = metadata.finalizers or (), changes.get("finalizers")
     if finalizers is None:
@@ -49,6 +51,8 @@ def metadata_after(
         after = (*before, *(name for name in finalizers if name not in before))
     else:
         after = tuple(finalizers)
+    removed = changes.get(FINALIZERS_REMOVED, ())
+    after = tuple(name for name in after if name not in removed)
     return replace(
         metadata,
         labels=_merged(metadata.labels, changes.get("labels")),
@@ -147,3 +151,8 @@ class VictimPod:
     metadata: VersionedMeta = field(default_factory=VersionedMeta)
     spec: VictimPodSpec = field(default_factory=VictimPodSpec)
     status: VictimPodStatus = field(default_factory=VictimPodStatus)
+
+
+def without_version(pod: VictimPod) -> VictimPod:
+    """Return the pod as one that is written by its uid alone (`writes`)."""
+    return replace(pod, metadata=replace(pod.metadata, resourceVersion=""))

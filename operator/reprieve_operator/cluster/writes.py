@@ -3,6 +3,10 @@
 Each write is fenced (only the leader writes), conditional (on the uid, mostly also on the
 resourceVersion) and repeatable. A conflict means that the decision was made on an old version: it
 is raised as `ApiError` 409, and the caller reads again.
+
+A pod that is given without its resourceVersion is written by its uid alone, whatever else of it has
+changed. Without this, an owner that writes to it all the time would keep it. Its lists are then
+merged, not replaced.
 """
 
 import asyncio
@@ -40,7 +44,14 @@ from reprieve_runtime.client.reflector_store import HasMetadata
 from . import pod_state
 from .call_limiter import CallLimiter, CallPriority
 from .leader_election import LeaderElection
-from .pods import MAX_ENTRIES, PAGE_SIZE, VersionedObject, VictimPod, metadata_after
+from .pods import (
+    FINALIZERS_REMOVED,
+    MAX_ENTRIES,
+    PAGE_SIZE,
+    VersionedObject,
+    VictimPod,
+    metadata_after,
+)
 from .retries import is_overload
 
 DISRUPTION_REASON = "PreemptionByReprieve"
@@ -164,7 +175,7 @@ class Writes:
             body["metadata"]["annotations"][keys.CHECKPOINT_ANSWER] = None
         if adds_finalizer and not pod_state.has_cleanup_finalizer(pod.metadata):
             # A merge patch replaces lists; its resourceVersion protects the finalizers of others.
-            others = pod.metadata.finalizers or ()
+            others = (pod.metadata.finalizers or ()) if pod.metadata.resourceVersion else ()
             body["metadata"]["finalizers"] = [*others, keys.CLEANUP_FINALIZER]
         priority = CallPriority.NOTIFY if begins else CallPriority.RECORD
         if state.phase is Phase.TERMINATING:
@@ -231,7 +242,7 @@ class Writes:
             object_path("pods", pod.metadata.namespace, pod.metadata.name),
             _delete_options(pod, state),
         )
-        options["preconditions"]["resourceVersion"] = pod.metadata.resourceVersion
+        options["preconditions"] = _preconditions(pod.metadata)
         try:
             await self._call(
                 "delete", path, lambda: self._api.delete(path, options), self.priority_of(state)
@@ -403,17 +414,22 @@ class Writes:
         *,
         subresource: str = "",
     ) -> VersionedMeta:
-        """Change a pod, unless it has changed meanwhile; return its metadata as they are then."""
+        """Change a pod, unless it has changed meanwhile; return its metadata as they are then.
+
+        A pod without a version has none after that, either: what else of it has changed is unknown.
+        """
         _require_few(metadata.finalizers or (), "finalizers")
         changes: Body = dict(body["metadata"])
-        body["metadata"] |= {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}
+        body["metadata"] |= _preconditions(metadata)
         path = object_path("pods", metadata.namespace, metadata.name, subresource)
-        # Only a strategic merge patch adds to a list of conditions.
-        kind = STRATEGIC_MERGE_PATCH if subresource else MERGE_PATCH
+        # Only a strategic merge patch adds to a list, such as that of the conditions.
+        merges_lists = bool(subresource) or not metadata.resourceVersion
+        kind = STRATEGIC_MERGE_PATCH if merges_lists else MERGE_PATCH
         version = await self._patch(path, body, kind, priority)
         # Because of the precondition, nothing else has changed. Where an admission webhook changes
         # more, the watch shows that.
-        return metadata_after(metadata, changes, version, adds_to_lists=bool(subresource))
+        known = version if metadata.resourceVersion else ""
+        return metadata_after(metadata, changes, known, adds_to_lists=merges_lists)
 
     async def _patch(
         self,
@@ -511,6 +527,11 @@ def _delete_options(pod: VictimPod, state: Eviction) -> Body:
     }
 
 
+def _preconditions(metadata: VersionedMeta) -> Body:
+    version = {"resourceVersion": metadata.resourceVersion} if metadata.resourceVersion else {}
+    return {"uid": metadata.uid, **version}
+
+
 def _state_patch(state: Eviction) -> Body:
     annotations: Body = {keys.EVICTION: eviction.render(state)}
     if state.checkpoint is not None:
@@ -548,7 +569,11 @@ def _state_removal_patch() -> Body:
 
 
 def _drop_cleanup_finalizer(metadata: VersionedMeta, body: Body) -> None:
-    if pod_state.has_cleanup_finalizer(metadata):
+    if not pod_state.has_cleanup_finalizer(metadata):
+        return
+    if not metadata.resourceVersion:
+        body["metadata"][FINALIZERS_REMOVED] = [keys.CLEANUP_FINALIZER]
+    else:
         # A merge patch replaces lists; its resourceVersion protects the finalizers of others.
         body["metadata"]["finalizers"] = list(metadata.finalizers or ())
         body["metadata"]["finalizers"].remove(keys.CLEANUP_FINALIZER)

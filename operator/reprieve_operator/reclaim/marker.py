@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
@@ -68,6 +69,10 @@ class BorrowerMarker:
         text = reclaim.build_mark(self._clock.now())
         current = pod
         for attempt in range(1, _ATTEMPTS + 1):
+            if attempt == _ATTEMPTS:
+                # Without this, an owner that writes to the pod all the time would keep the mark off
+                # (`cluster.writes`).
+                current = replace(current, metadata=replace(current.metadata, resourceVersion=""))
             try:
                 await self._writes.mark(current.metadata, text, preemptor_uid)
             except ApiError as error:

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import kept_pods, pod_state
 from reprieve_operator.cluster.call_limiter import CallPriority
-from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.pods import VictimPod, without_version
 from reprieve_operator.cluster.writes import Writes
 from reprieve_runtime.client.api import ApiError
+
+_CONFLICTS_IN_A_ROW = 3
+"""After so many, others write to the pod all the time: it is written by its uid alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,24 @@ class PodTracker:
         self._has_changed = False
         self._waiter: asyncio.Future[None] | None = None
         self._must_reread = self._is_gone = False
+        self._conflicts = 0
+        self._is_written_by_uid = self._has_lost_label = False
         self._read_at = clock.monotonic()
+
+    @property
+    def pod_to_write(self) -> VictimPod | None:
+        """The pod, without its version if writes to it met one conflict after another.
+
+        What its owner writes then is no mark and no state: those take rights of their own.
+        """
+        if self.pod is None or self._conflicts < _CONFLICTS_IN_A_ROW:
+            return self.pod
+        return without_version(self.pod)
+
+    @property
+    def is_unmarked_meanwhile(self) -> bool:
+        """True if our label was removed before a write by the uid alone, which set it again."""
+        return self._is_written_by_uid and self._has_lost_label
 
     @property
     def _is_read_needed(self) -> bool:
@@ -63,8 +83,14 @@ class PodTracker:
         """Store what a write has made of the pod, unless the watch has shown that version already.
 
         The watch also shows what admission webhooks changed in the same call. Without this, a
-        finalizer that one of them added would be removed with ours.
+        finalizer that one of them added would be removed with ours. A pod that was written by its
+        uid alone is read: it may have changed before.
         """
+        self._conflicts = 0
+        if not pod.metadata.resourceVersion:
+            self._is_written_by_uid = True
+            self.request_reread()
+            return
         version = pod.metadata.version
         if self.pod is None or not version or version > self.pod.metadata.version:
             self.on_pod_update(pod)
@@ -77,6 +103,7 @@ class PodTracker:
         known = -1 if self.pod is None else self.pod.metadata.version
         version = pod.metadata.version
         if version >= known:
+            self._has_lost_label &= not pod_state.is_requested(pod.metadata)
             self.pod = kept_pods.prune_victim(pod)
             # The answer to the removal of our finalizer may come after the watch showed the end.
             self._is_gone &= pod_state.is_about_to_go(pod)
@@ -90,6 +117,10 @@ class PodTracker:
         self._has_changed = True
         if self._waiter is not None:
             _end_wait(self._waiter)
+
+    def on_conflict(self) -> None:
+        """Note that a write for this victim was refused because its object has changed."""
+        self._conflicts += 1
 
     def invalidate(self) -> None:
         """Have the pod read before it is used again: what is known of it may be old."""
@@ -106,17 +137,21 @@ class PodTracker:
         Of a pod that nothing held any more, only its end is left. Any other is read.
         """
         self._is_gone = self.pod is not None and pod_state.is_about_to_go(self.pod)
+        self._has_lost_label = True
         self.request_reread()
 
     def discard_changes(self) -> None:
         """Forget what has changed so far: only later changes end the wait."""
         self._has_changed = False
 
-    async def wait_for_change(self, seconds: float) -> None:
-        """Wait until something changes, or for so many seconds.
+    async def wait_for_change(self, seconds: float, at_least_seconds: float = 0.0) -> None:
+        """Wait until something changes, or for so many seconds; a change ends no shorter wait.
 
         An `asyncio.Event` with a time-out would take 2 KB more, of each of ten thousand victims.
         """
+        if at_least_seconds:
+            await asyncio.sleep(at_least_seconds)
+            seconds -= at_least_seconds
         if seconds <= 0 or self._has_changed:
             return
         loop = asyncio.get_running_loop()

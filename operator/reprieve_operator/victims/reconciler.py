@@ -36,6 +36,9 @@ from .victim_sets import VictimSets
 _log = logging.getLogger(__name__)
 
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.4, 15.0
+_SHORTEST_PAUSE_SECONDS = 1.0
+"""How long of the pause after a refused call no change of the pod ends. Without this, an owner that
+writes to the pod all the time would have the operator make a call for each write."""
 
 
 class VictimReconciler:
@@ -74,7 +77,8 @@ class VictimReconciler:
         self._backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS)
         self._refused_since: float | None = None
         self._unwritten_since: datetime | None = None
-        """When the eviction began, while it waits for its call and that is not written."""
+        """When the eviction began, while that is not written: it waits for its call, or others
+        write to the pod all the time."""
         self._is_done = False
 
     @property
@@ -92,15 +96,17 @@ class VictimReconciler:
         try:
             while not self._is_done:
                 self.tracker.discard_changes()
+                shortest = 0.0
                 try:
                     pause = await self._reconcile()
                     self._refused_since = None
                     self._backoff.reset()
                 except ApiError as error:
                     pause = self._retry_delay(error)
+                    shortest = min(pause, _SHORTEST_PAUSE_SECONDS)
                     await self._release_at_ceiling()
                 if not self._is_done:
-                    await self.tracker.wait_for_change(pause)
+                    await self.tracker.wait_for_change(pause, shortest)
         finally:
             self._gang_member.leave()
             await self._notice.close()
@@ -110,7 +116,7 @@ class VictimReconciler:
         last = self.tracker.pod
         if await self.tracker.refresh(self.progress.read_priority):
             self._termination.on_reread()
-        pod = self.tracker.pod
+        pod = self.tracker.pod_to_write
         if pod is None:
             return self._on_pod_gone(last)
         if pod_state.has_cleanup_finalizer(pod.metadata) and self._hold.must_release(pod.metadata):
@@ -134,9 +140,7 @@ class VictimReconciler:
             return self._notice.poll(pod, state)
         decision = await self._decide(pod, state, seen)
         if begins and (seconds := self._notice.unwritten_wait(decision)):
-            self._unwritten_since = state.requested_at
             return seconds
-        self._unwritten_since = None
         if self._notice.is_postponed(pod, decision, answer):
             return self._notice.poll(pod, state)
         self.progress.on_answer(state, answer)
@@ -154,10 +158,12 @@ class VictimReconciler:
             return self._termination.unpersisted_state, False
         state = pod_state.state_of(pod.metadata)
         if state is not None and pod_state.is_in_progress(state):
+            self._unwritten_since = None
             # The workload of a reprieved pod has not been notified yet.
             return state, state.phase is Phase.REPRIEVED
         now = self._unwritten_since or self._clock.now()
         begun = pod_state.initial_state(pod, now) or self._gang_member.initial_state(now)
+        self._unwritten_since = None if begun is None else now
         if begun is None:
             return state, False
         return termination.carry_over_budget_hold(begun, state, self._policy.current), True
@@ -198,6 +204,7 @@ class VictimReconciler:
             # A pod without room for a state cannot carry that it waits for the other victims.
             is_set_ready=self._victim_sets.is_ready(uid) or not has_room,
             may_set_grow=self._victim_sets.may_grow(uid) and has_room,
+            is_marked=seen.is_marked and not self.tracker.is_unmarked_meanwhile,
             has_preemptor_left=has_left,
             is_node_wanted=has_left and self._preemptors.is_node_wanted(uid),
             eviction_blocked=self._termination.is_eviction_blocked,
@@ -247,7 +254,7 @@ class VictimReconciler:
 
     async def _release_at_ceiling(self) -> None:
         """Hold a deleted pod no longer than the ceiling, whatever call about it fails."""
-        pod = self.tracker.pod
+        pod = self.tracker.pod_to_write
         if pod is None or self._refused_since is None:
             return
         seconds = self._clock.monotonic() - self._refused_since
@@ -267,6 +274,11 @@ class VictimReconciler:
         is_first = self._refused_since is None
         if self._refused_since is None:
             self._refused_since = self._clock.monotonic()
+        if error.is_conflict:
+            self.tracker.on_conflict()
+        else:
+            # A pod that cannot be written to is not deleted without notice: its time begins anew.
+            self._unwritten_since = None
         delay = self._backoff.next_delay()
         if error.status in GONE_OR_CHANGED:
             return 0.0 if is_first else delay / 2

@@ -223,10 +223,15 @@ def read_leniently(annotations: Mapping[str, str], settings: PolicySettings) -> 
 
 
 def known_save_seconds(plan: CheckpointPlan, annotations: Mapping[str, str]) -> int | None:
-    """Return how long a save takes: as declared, else as the last one of the replaced pod took."""
+    """Return how long a save takes: as declared, else as the last one of the replaced pod took.
+
+    What it took counts up to the timeout. Without this, a user could write a long time to keep the
+    pod: where nothing is known, the timeout counts.
+    """
     if plan.estimated_seconds is not None:
         return plan.estimated_seconds
-    return duration.parse(annotations.get(keys.LAST_CHECKPOINT_TOOK, ""))
+    took = duration.parse(annotations.get(keys.LAST_CHECKPOINT_TOOK, ""))
+    return None if took is None else min(took, plan.timeout_seconds)
 
 
 def is_finalizer(text: str) -> bool:

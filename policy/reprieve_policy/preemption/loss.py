@@ -10,7 +10,7 @@
 
 The last save is `last-checkpoint-at`; without one, the start of the pod counts. How long a save
 takes is declared (`estimated-checkpoint-time`), else learned from the pod that this one replaces
-(`last-checkpoint-took`), else assumed: the timeout.
+(`last-checkpoint-took`, up to the timeout), else assumed: the timeout.
 
 By its loss a victim is chosen (`victimOrder: loss`) and asked, or not asked, to save. The cost of
 document 001 (`cost`) is another figure: it weighs the parts by the workload type and includes the

@@ -217,7 +217,8 @@ async def test_the_resync_removes_a_finalizer_that_no_eviction_needs(
     tmp_path: Path, metadata: Any, released: int
 ) -> None:
     """Without this, a pod that lost its state would be stuck when it is deleted."""
-    held = {"name": "p", "namespace": "team", "uid": "u", "finalizers": [keys.CLEANUP_FINALIZER]}
+    identity = {"name": "p", "namespace": "team", "uid": "u", "resourceVersion": "7"}
+    held = identity | {"finalizers": [keys.CLEANUP_FINALIZER]}
     collections = {PODS: {"p": {"metadata": held | metadata}}}
     async with stub_api(tmp_path, collections=collections) as (stub, api):
         stub.lists_released.set()

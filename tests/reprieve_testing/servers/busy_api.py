@@ -130,7 +130,7 @@ class BusyApi:
         before = self.objects.get(path)
         document.setdefault("metadata", {})["resourceVersion"] = str(next(self._versions))
         self.objects[path] = document
-        self._tell("MODIFIED" if before else "ADDED", path, document)
+        self._tell("MODIFIED" if before else "ADDED", path, document, before)
         asyncio.get_running_loop().call_later(self.latency_seconds, self._save, path)
         return document
 
@@ -144,10 +144,15 @@ class BusyApi:
             patch = {"metadata": {"annotations": {keys.CHECKPOINT_ANSWER: answer}}}
             self._store(path, _merged(pod, patch))
 
-    def _tell(self, kind: str, path: str, document: Document) -> None:
+    def _tell(
+        self, kind: str, path: str, document: Document, before: Document | None = None
+    ) -> None:
+        """Send an event to each watch; for one, an object that loses the label is deleted."""
         for queue, (watched, selector) in self._watches.items():
-            if _is_in(path, watched, document, selector):
-                queue.put_nowait({"type": kind, "object": json.loads(json.dumps(document))})
+            is_shown = _is_in(path, watched, document, selector)
+            if is_shown or (before is not None and _is_in(path, watched, before, selector)):
+                seen = json.loads(json.dumps(document))
+                queue.put_nowait({"type": kind if is_shown else "DELETED", "object": seen})
 
     async def _watch(self, request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})

@@ -65,6 +65,8 @@ class StubApi:
     """The tokens that are valid."""
     patches: list[tuple[str, Any]] = field(default_factory=list)
     """Path and body of each."""
+    patch_types: list[str] = field(default_factory=list)
+    """The content type of each."""
     patched_version: str = ""
     """The new version of what is patched; the answer is a table without rows."""
     accepts: list[tuple[str, str, str]] = field(default_factory=list)
@@ -149,6 +151,7 @@ class StubApi:
 
     async def _patch(self, request: web.BaseRequest) -> web.Response:
         self.patches.append((request.path, await request.json()))
+        self.patch_types.append(request.content_type)
         status = self.refuses.get(request.path, 200)
         if status == 200:
             self.on_patch(*self.patches[-1])

@@ -118,11 +118,11 @@ class TerminationStateWriter:
     def _continue_unpersisted(self, pod: VictimPod, state: Eviction, error: ApiError) -> None:
         """Continue without a write if the pod is full, or refused it a minute past the ceiling.
 
-        In all other cases, raise the error.
+        In all other cases, raise the error. A conflict is a refusal like any other: without this,
+        an owner that writes to the pod all the time would keep it.
         """
         until = termination.ceiling_of(state, self._policy.current) + GIVE_UP_AFTER
-        may_retry = error.is_unreachable or error.is_conflict
-        is_late = not may_retry and self._clock.now() >= until
+        is_late = not error.is_unreachable and self._clock.now() >= until
         if not (is_late or is_object_too_large(error)):
             raise error
         _log.warning(

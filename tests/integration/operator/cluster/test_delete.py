@@ -8,7 +8,7 @@ import pytest
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallLimiter
 from reprieve_operator.cluster.leader_election import LeaderElection
-from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.cluster.pods import VictimPod, without_version
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
@@ -65,6 +65,12 @@ async def test_a_delete_is_conditional_on_the_version_so_that_a_late_one_is_refu
     assert await writes(server).delete_pod(POD, STATE) is True
     assert server.options["preconditions"] == {"uid": "u", "resourceVersion": "7"}
     assert server.options["gracePeriodSeconds"] == 30
+
+
+async def test_a_pod_without_a_version_is_deleted_by_its_uid_alone() -> None:
+    server = Server(200)
+    assert await writes(server).delete_pod(without_version(POD), STATE) is True
+    assert server.options["preconditions"] == {"uid": "u"}
 
 
 async def test_the_delete_of_a_pod_that_is_gone_deletes_nothing() -> None:

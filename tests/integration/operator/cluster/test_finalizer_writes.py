@@ -14,7 +14,12 @@ from reprieve_operator import uninstall
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.call_limiter import CallLimiter
 from reprieve_operator.cluster.leader_election import LeaderElection
-from reprieve_operator.cluster.pods import MAX_ENTRIES, VictimPod
+from reprieve_operator.cluster.pods import (
+    FINALIZERS_REMOVED,
+    MAX_ENTRIES,
+    VictimPod,
+    without_version,
+)
 from reprieve_operator.cluster.retries import is_object_too_large
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
@@ -22,7 +27,7 @@ from reprieve_operator.uninstall import Uninstall, VictimRelease
 from reprieve_operator.victims.pod_tracker import VictimRef
 from reprieve_policy import keys
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome
-from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.client.api import STRATEGIC_MERGE_PATCH, Api, ApiError
 from reprieve_testing.objects.builders import after, an_eviction
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
@@ -71,6 +76,26 @@ async def test_the_condition_and_the_finalizer_are_one_call(tmp_path: Path) -> N
     async with stub_api(tmp_path) as (stub, api):
         await writes(api).write_disruption_target(a_pod(OTHER), ENDING, adds_finalizer=True)
         assert written(stub) == (f"{PATH}/status", [OURS])
+
+
+async def test_a_pod_that_others_write_to_all_the_time_keeps_their_finalizers(
+    tmp_path: Path,
+) -> None:
+    """It is written by its uid alone: what it has may be more than what is known."""
+    async with stub_api(tmp_path, patched_version="9") as (stub, api):
+        pod = without_version(a_pod(OTHER))
+        with_ours = await writes(api).write_state(
+            pod, HINTED, None, begins=True, adds_finalizer=True
+        )
+        assert with_ours.metadata.finalizers == (OTHER, OURS)
+        released = await writes(api).remove_finalizer(with_ours.metadata)
+        assert released.finalizers == (OTHER,)
+        assert (with_ours.metadata.resourceVersion, released.resourceVersion) == ("", "")
+    (_, first), (_, last) = stub.patches
+    assert first["metadata"]["finalizers"] == [OURS]
+    assert last["metadata"] == {FINALIZERS_REMOVED: [OURS], "uid": "u"}
+    assert "resourceVersion" not in first["metadata"]
+    assert stub.patch_types == [STRATEGIC_MERGE_PATCH] * 2
 
 
 async def test_a_list_that_may_not_be_known_as_a_whole_is_never_written(tmp_path: Path) -> None:

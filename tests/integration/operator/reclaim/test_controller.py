@@ -365,6 +365,9 @@ async def test_a_borrower_that_changes_meanwhile_is_read_again(tmp_path: Path) -
         await world.passes()
         assert world.marked() == ["short"] * 3
         assert world.recorded.events == []
+    preconditions = [body["metadata"].get("resourceVersion") for _, body in world.stub.patches]
+    assert preconditions == ["7", "7", None], "its owner may write to it all the time"
+    assert {body["metadata"]["uid"] for _, body in world.stub.patches} == {"short"}
 
 
 async def test_a_borrower_whose_preemption_changes_meanwhile_is_not_marked(tmp_path: Path) -> None:

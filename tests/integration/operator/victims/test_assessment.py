@@ -241,9 +241,14 @@ LONG_CEILING = PolicySettings(ceiling_seconds=3 * 3600)
 LOSSES: dict[str, tuple[dict[str, str], PolicySettings, bool]] = {
     "its save takes longer than it has worked": ({**HINT, **TWO_HOURS}, LONG_CEILING, True),
     "the save of the pod that it replaces took longer than it has worked": (
-        {**HINT, keys.LAST_CHECKPOINT_TOOK: "2h"},
+        {**HINT, keys.LAST_CHECKPOINT_TOOK: "2h", keys.CHECKPOINT_TIMEOUT: "2h"},
         LONG_CEILING,
         True,
+    ),
+    "that save took longer than any may take": (
+        {**HINT, keys.LAST_CHECKPOINT_TOOK: "2h"},
+        LONG_CEILING,
+        False,
     ),
     "it has just saved": ({**HINT, **A_MINUTE, **JUST_SAVED}, PolicySettings(), True),
     "its save takes less than it has worked": ({**HINT, **A_MINUTE}, LONG_CEILING, False),

@@ -14,6 +14,7 @@ from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.victims.pod_tracker import PodTracker, VictimRef
 from reprieve_policy import keys
 from reprieve_runtime.client.api import ApiError
+from reprieve_testing.virtual_time import run_in_virtual_time
 
 RESYNC_SECONDS = 30.0
 
@@ -82,6 +83,54 @@ async def test_the_newest_version_is_kept(version: str, kept: str, *, wakes: boo
     assert tracker.pod is not None
     assert tracker.pod.metadata.resourceVersion == kept
     assert await is_woken(tracker) is wakes
+
+
+def test_a_change_ends_no_shorter_wait() -> None:
+    async def waited_seconds(at_least: float) -> float:
+        loop = asyncio.get_running_loop()
+        tracker, began = OnePodApiServer().tracker(), loop.time()
+        loop.call_later(0.5, tracker.wake)
+        await tracker.wait_for_change(RESYNC_SECONDS, at_least)
+        return loop.time() - began
+
+    assert run_in_virtual_time(waited_seconds(0.0)) == 0.5
+    assert run_in_virtual_time(waited_seconds(2.0)) == 2.0
+
+
+def conflicts(tracker: PodTracker, count: int) -> None:
+    for _ in range(count):
+        tracker.on_conflict()
+
+
+async def test_after_conflicts_in_a_row_a_pod_is_written_by_its_uid_alone_and_read_again() -> None:
+    api_server = OnePodApiServer(pod=a_pod("9"))
+    tracker = api_server.tracker()
+    assert tracker.pod_to_write is None
+    tracker.on_pod_update(a_pod("7"))
+    conflicts(tracker, 2)
+    assert tracker.pod_to_write == a_pod("7")
+    conflicts(tracker, 1)
+    assert tracker.pod_to_write == a_pod("")
+    tracker.on_pod_written(a_pod("", finalizers=["example.com/written"]))
+    assert tracker.pod == a_pod("7"), "what else has changed is unknown"
+    assert await tracker.refresh(CallPriority.RECORD)
+    assert (api_server.reads, tracker.pod_to_write) == (1, a_pod("9"))
+
+
+LABELLED = {keys.SOFT_EVICTION: "hinted"}
+REQUESTED_AGAIN = {keys.SOFT_EVICTION: "requested"}
+
+
+async def test_a_mark_that_was_removed_before_a_write_by_the_uid_stays_removed() -> None:
+    tracker = OnePodApiServer().tracker()
+    tracker.on_pod_update(a_pod("7", labels=LABELLED))
+    tracker.on_left_watch()
+    assert not tracker.is_unmarked_meanwhile, "no write has set it again"
+    tracker.on_pod_written(a_pod("", labels=LABELLED))
+    tracker.on_pod_update(a_pod("9", labels=LABELLED))
+    assert tracker.is_unmarked_meanwhile
+    tracker.on_pod_update(a_pod("10", labels=REQUESTED_AGAIN))
+    assert not tracker.is_unmarked_meanwhile
 
 
 async def test_a_known_pod_is_read_again_only_once_an_interval() -> None:

@@ -113,8 +113,8 @@ CASES = {
     "no save takes longer than a victim waits": Case(
         pod=saving("1000h"), started=100 * HOUR, loses=1800 + OVERHEAD_SECONDS
     ),
-    "what is learned is bounded, too": Case(
-        pod=saving(took="277h"), started=100 * HOUR, loses=1800 + OVERHEAD_SECONDS
+    "what is learned counts up to the timeout, as an unknown save does": Case(
+        pod=saving(took="277h"), started=100 * HOUR, loses=600 + OVERHEAD_SECONDS
     ),
     "a pod that saves on SIGTERM loses the save": Case(pod=saving_on_sigterm("2m"), loses=120),
     "of which it gets no more time than pays": Case(
@@ -207,6 +207,20 @@ def test_every_pod_has_a_loss_which_no_annotation_raises(
         assert lost <= 8 * SETTINGS.ceiling_seconds
     if loss.loses_less_at_once(inputs, progress, NOW, grace_seconds=0):
         assert lost == 8 * loss.unsaved_seconds(progress, NOW)
+
+
+@given(ANNOTATIONS, TIMES, TIMES)
+def test_what_a_replacement_says_of_its_saves_only_lowers_its_loss(
+    annotations: dict[str, str], started: int | None, saved: int | None
+) -> None:
+    without = SILENT
+    for key in annotations.keys() - {keys.LAST_CHECKPOINT_TOOK}:
+        without = without.annotated(key, annotations[key])
+    pod = with_times(without, None, annotations.get(keys.LAST_CHECKPOINT_TOOK))
+    unsaved = WorkProgress(started_at=None if started is None else after(started))
+    progress = replace(unsaved, saved_at=None if saved is None else after(saved))
+    most = loss.expected_loss(inputs_of(without), unsaved, NOW)
+    assert loss.expected_loss(inputs_of(pod), progress, NOW) <= most
 
 
 @given(st.integers(0, 10**5), st.integers(0, 10**5), st.integers(0, 3000))
