@@ -19,7 +19,10 @@ class ClusterView(Protocol):
 
     @property
     def is_up_to_date(self) -> bool:
-        """True where every pod is classified by the policy that holds now."""
+        """True where every pod is classified by the policy that holds now.
+
+        That is what admins change. A changed Job or group of a tenant shows a moment later.
+        """
 
     def preemptor(self, uid: str) -> Preemptor | None:
         """Return a pod that waits for a node; `None` where no watch has it."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube.limits.quota import NamespacesByQuota
+from reprieve_policy.kube.limits.quota import Quotas
 from reprieve_policy.kube.objects import Resource
 
 
@@ -15,7 +15,6 @@ class _PolicyInputs(NamedTuple):
 
     settings: PolicySettings
     priority_classes: Mapping[str, Resource]
-    quotas: NamespacesByQuota
 
 
 class NamespaceFacts:
@@ -32,6 +31,11 @@ class NamespaceFacts:
     def settings(self) -> PolicySettings:
         """The cluster's policy now."""
         return self._facts_of("").settings
+
+    @property
+    def quotas(self) -> Quotas:
+        """The cluster's quotas now."""
+        return self._facts_of("").quotas
 
     def add_pod(self, namespace: str) -> None:
         """Count a pod of a Namespace."""
@@ -68,7 +72,5 @@ class NamespaceFacts:
 
 
 def _policy_inputs_of(facts: Facts) -> _PolicyInputs:
-    # Copies, because the mappings of the facts change with the cluster.
-    return _PolicyInputs(
-        facts.settings, dict(facts.priority_classes), facts.quotas.namespaces_by_quota
-    )
+    # A copy, because the mapping of the facts changes with the cluster.
+    return _PolicyInputs(facts.settings, dict(facts.priority_classes))

@@ -1,12 +1,16 @@
 """All pods that run on a node or wait for one, each classified as a victim or a preemptor.
 
-A pod is classified by its Namespace's policy, its classes, its group and its Job: when the pod is
-added or changes, and again when one of those changes. For that, the few fields that are read of a
-pod are kept encoded, beside the `ScheduledPod` or `Preemptor` that they make.
+A pod is classified by its Namespace's policy, its classes, its quota, its group and its Job: when
+the pod is added or changes, and again when one of those changes. For that, the few fields that are
+read of a pod are kept encoded, beside the `ScheduledPod` or `Preemptor` that they make.
+
+What admins change holds at once: until all pods that it concerns are classified again, the cache is
+not up to date. What tenants change, their Jobs and groups, is taken up in the background, and until
+then their pods count as before. Without this, a tenant could keep the cache out of date for others.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -26,12 +30,14 @@ from reprieve_policy.preemption.selection.snapshot import (
 )
 from reprieve_runtime.client.reflector import Key
 
-from . import encoded_pods, pod_pruning
+from . import encoded_pods, pod_pruning, quota_uses
 from .encoded_pods import EncodedPod
 from .namespace_facts import NamespaceFacts
 from .pod_dependencies import Dependency, PodDependencies, dependencies_of
+from .quota_uses import QuotaUses
 from .shared_values import SharedValues
 from .snapshot_cache import SnapshotCache
+from .waiting_pods import WaitingPods
 
 _ASSUMED_SECONDS = 5.0
 """For a nomination, a mark or a deletion to come back through the watch; normally milliseconds."""
@@ -44,7 +50,7 @@ class _CachedPod:
     encoded: EncodedPod
     classified: ScheduledPod | Preemptor | None
     dependencies: tuple[Dependency, ...]
-    """Its Job and its native group, also where nothing is known of them yet."""
+    """Its native group and, on a node, its Job, also where nothing is known of them yet."""
 
 
 class _AssumedPod(NamedTuple):
@@ -74,19 +80,21 @@ class PodCache:
     ) -> None:
         """`facts_of` returns the current facts of a Namespace and of the cluster."""
         self._snapshot_cache, self._facts = snapshot_cache, NamespaceFacts(facts_of)
-        self._dependencies = PodDependencies()
+        self._dependencies, self._quota_uses = PodDependencies(), QuotaUses()
         self._shared_values = SharedValues()
         self._clock, self._monotonic = clock, monotonic
         self._pods: dict[Key, _CachedPod] = {}
         self._to_reclassify: dict[Key, None] = {}
-        """The pods to classify again."""
+        """The pods that a change by an admin concerns, or an assumption that is over."""
+        self._waiting = WaitingPods()
+        """The pods that a change by a tenant concerns."""
         self._assumed: dict[Key, _AssumedPod] = {}
         self._unnotified_marks: dict[Key, _UnnotifiedMark] = {}
         """Marked pods that no operator has notified yet."""
 
     @property
     def is_up_to_date(self) -> bool:
-        """True where every pod is classified by the current facts."""
+        """True where every pod is classified by the settings, policies and quotas of now."""
         self._queue_outdated()
         return not self._to_reclassify
 
@@ -103,6 +111,7 @@ class PodCache:
         """Remove a pod."""
         cached = self._pods.pop(key, None)
         self._to_reclassify.pop(key, None)
+        self._waiting.discard(key)
         self._assumed.pop(key, None)
         self._unnotified_marks.pop(key, None)
         if cached is not None:
@@ -157,17 +166,44 @@ class PodCache:
 
     def put_job(self, namespace: str, uid: str, bound: Walltime | None) -> None:
         """Record the walltime of a Job; `None`: it has none, or no longer exists."""
-        self._to_reclassify.update(dict.fromkeys(self._dependencies.put_job(namespace, uid, bound)))
+        self._dependencies.put_job(namespace, uid, bound)
 
     def put_group(self, key: Key, group: PodGroupInfo | None) -> None:
         """Record a native group; `None`: it no longer exists."""
-        self._to_reclassify.update(dict.fromkeys(self._dependencies.put_group(key, group)))
+        self._dependencies.put_group(key, group)
 
     def reclassify(self, max_entries: int) -> None:
-        """Classify again at most `max_entries` of the pods that a change concerns."""
+        """Classify again at most `max_entries` of the pods that are not up to date."""
         for key in list(islice(self._to_reclassify, max_entries)):
-            encoded = self._pods[key].encoded
-            self._classify_and_store(key, encoded_pods.decode(encoded), encoded)
+            self._reclassify(key)
+
+    def queue_changes_of_tenants(self) -> None:
+        """Queue the pods whose Job or group changed since the last call, or whose mark expired.
+
+        How often this is called bounds how often one Job has its pods classified again.
+        """
+        now = self._monotonic()
+        self._waiting.add(self._dependencies.take_changed())
+        self._waiting.add(
+            key
+            for key, marked in self._unnotified_marks.items()
+            if marked.expires_at <= now and self._is_being_evicted(key)
+        )
+
+    def reclassify_waiting(self, max_entries: int) -> bool:
+        """Classify again at most `max_entries` of the pods that wait; return whether some are left.
+
+        The pods of each Namespace are taken in turn.
+        """
+        for _ in range(max_entries):
+            if not self._waiting:
+                return False
+            self._reclassify(self._waiting.next())
+        return bool(self._waiting)
+
+    def _reclassify(self, key: Key) -> None:
+        encoded = self._pods[key].encoded
+        self._classify_and_store(key, encoded_pods.decode(encoded), encoded)
 
     def _set_assumed(
         self, key: Key, cached: _CachedPod, classified: ScheduledPod | Preemptor
@@ -187,11 +223,14 @@ class PodCache:
         else:
             self._facts.add_pod(key[0])
         self._to_reclassify.pop(key, None)
+        self._waiting.discard(key)
         self._assumed.pop(key, None)
         dependencies = tuple(dependencies_of(pod))
         classified = self._ignore_expired_mark(key, self._classify(pod, dependencies))
         self._add_to_snapshot(classified)
         self._dependencies.link(key, dependencies)
+        if classified is not None:
+            self._quota_uses.add_pod(classified)
         self._pods[key] = _CachedPod(encoded, classified, dependencies)
 
     def _add_to_snapshot(self, classified: ScheduledPod | Preemptor | None) -> None:
@@ -209,6 +248,8 @@ class PodCache:
     def _unlink(self, key: Key, cached: _CachedPod) -> None:
         self._remove_from_snapshot(cached.classified)
         self._dependencies.unlink(key, cached.dependencies)
+        if cached.classified is not None:
+            self._quota_uses.remove_pod(cached.classified)
 
     def _classify(
         self, pod: Pod, dependencies: Sequence[Dependency]
@@ -259,14 +300,21 @@ class PodCache:
                 key for key, assumed in self._assumed.items() if assumed.expires_at <= now
             )
         )
-        self._to_reclassify.update(
-            dict.fromkeys(
-                key
-                for key, marked in self._unnotified_marks.items()
-                if marked.expires_at <= now and self._is_being_evicted(key)
-            )
-        )
+        self._to_reclassify.update(dict.fromkeys(self._with_other_quota()))
         if changed:
             self._to_reclassify.update(
                 dict.fromkeys(key for key in self._pods if key[0] in changed)
             )
+
+    def _with_other_quota(self) -> Iterator[Key]:
+        """Yield the pods that use another quota since a change of the quotas."""
+        outdated = self._quota_uses.take_outdated(self._facts.quotas)
+        namespaces = {use.namespace for use in outdated}
+        if namespaces:
+            for key, cached in self._pods.items():
+                if (
+                    key[0] in namespaces
+                    and cached.classified is not None
+                    and quota_uses.use_of(cached.classified) in outdated
+                ):
+                    yield key

@@ -1,6 +1,6 @@
 """Which pods depend on which Jobs and native groups, and what is known of those."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from reprieve_policy.config.walltime import Walltime
@@ -27,14 +27,23 @@ class PodDependencies:
         self._dependents: dict[Dependency, set[Key]] = {}
         self._jobs: dict[Dependency, Walltime] = {}
         self._groups: dict[Dependency, PodGroupInfo] = {}
+        self._changed: set[Dependency] = set()
 
-    def put_job(self, namespace: str, uid: str, bound: Walltime | None) -> Collection[Key]:
-        """Record the walltime of a Job; return the pods that this concerns."""
-        return self._put(self._jobs, (_JOB, namespace, uid), bound)
+    def put_job(self, namespace: str, uid: str, bound: Walltime | None) -> None:
+        """Record the walltime of a Job."""
+        self._put(self._jobs, (_JOB, namespace, uid), bound)
 
-    def put_group(self, key: Key, group: PodGroupInfo | None) -> Collection[Key]:
-        """Record a native group; return the pods that this concerns."""
-        return self._put(self._groups, key, group)
+    def put_group(self, key: Key, group: PodGroupInfo | None) -> None:
+        """Record a native group."""
+        self._put(self._groups, key, group)
+
+    def take_changed(self) -> list[Key]:
+        """Return the pods of the Jobs and groups that have changed since the last call.
+
+        Each once, however often its Job or group has changed.
+        """
+        changed, self._changed = self._changed, set()
+        return [pod for dependency in changed for pod in self._dependents.get(dependency, ())]
 
     def link(self, pod: Key, dependencies: Iterable[Dependency]) -> None:
         """Record what a pod depends on."""
@@ -57,22 +66,24 @@ class PodDependencies:
         """Return the native group among these; `None` if none is known."""
         return next((self._groups[key] for key in dependencies if key in self._groups), None)
 
-    def _put(
-        self, known: dict[Dependency, V], dependency: Dependency, value: V | None
-    ) -> Collection[Key]:
+    def _put(self, known: dict[Dependency, V], dependency: Dependency, value: V | None) -> None:
         if known.get(dependency) == value:
-            return ()
+            return
         if value is None:
             del known[dependency]
         else:
             known[dependency] = value
-        return self._dependents.get(dependency, ())
+        if dependency in self._dependents:
+            self._changed.add(dependency)
 
 
 def dependencies_of(pod: Pod) -> Iterator[Dependency]:
-    """Yield the Job and the native group of a pod, also if nothing is known of them."""
+    """Yield the Job and the native group of a pod, also if nothing is known of them.
+
+    The Job only of a pod on a node: a walltime bounds what runs.
+    """
     job, group = owning_job_of(pod.metadata), pod_group_name_of(pod.spec.schedulingGroup)
-    if job is not None:
+    if job is not None and pod.occupies_node:
         yield _JOB, pod.metadata.namespace or "", job.uid
     if group:
         yield pod.metadata.namespace or "", group

@@ -29,9 +29,6 @@ could fill our memory."""
 Amounts = Mapping[str, int]
 """Nanos by resource."""
 QuotaKey = tuple[str, str]
-NamespacesByQuota = Mapping[QuotaKey, tuple[str, ...]]
-"""For each quota, the namespaces whose pods use it without naming it. This decides which pod uses
-which quota, and changes less often than amounts do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +96,11 @@ class Quotas:
         self._by_key: dict[QuotaKey, Quota] = {}
         self._by_name: dict[str, dict[QuotaKey, Quota]] = {}
         self._by_user: dict[str, dict[QuotaKey, Quota]] = {}
+        self.changes = 0
+        """A number that grows where pods may use another quota than before. Amounts change more
+        often, and do not count."""
         for quota in quotas:
             self.put(quota)
-
-    @property
-    def namespaces_by_quota(self) -> NamespacesByQuota:
-        """Return every quota's key and the namespaces that use it."""
-        return {key: quota.namespaces for key, quota in self._by_key.items()}
 
     def current(self) -> Mapping[QuotaKey, Quota]:
         """Return all quotas, as they are now."""
@@ -113,7 +108,8 @@ class Quotas:
 
     def put(self, quota: Quota) -> None:
         """Add a quota, or replace its previous state."""
-        self.remove(quota.key)
+        before = self._drop_key(quota.key)
+        self.changes += before is None or before.namespaces != quota.namespaces
         self._by_key[quota.key] = quota
         self._by_name.setdefault(quota.name, {})[quota.key] = quota
         for namespace in quota.namespaces:
@@ -121,11 +117,7 @@ class Quotas:
 
     def remove(self, key: QuotaKey) -> None:
         """Remove a quota, if it is there."""
-        quota = self._by_key.pop(key, None)
-        if quota is not None:
-            _drop(self._by_name, quota.name, key)
-            for namespace in quota.namespaces:
-                _drop(self._by_user, namespace, key)
+        self.changes += self._drop_key(key) is not None
 
     def find(self, labels: Mapping[str, str], namespace: str) -> Quota | None:
         """Return the quota of a pod with these labels in this namespace, or `None`."""
@@ -134,6 +126,14 @@ class Quotas:
         name = labels.get(QUOTA_NAME)
         found = self._named(name, namespace) if name else self._of_namespace(namespace)
         return found or self._named(DEFAULT, namespace)
+
+    def _drop_key(self, key: QuotaKey) -> Quota | None:
+        quota = self._by_key.pop(key, None)
+        if quota is not None:
+            _drop(self._by_name, quota.name, key)
+            for namespace in quota.namespaces:
+                _drop(self._by_user, namespace, key)
+        return quota
 
     def _named(self, name: str, namespace: str) -> Quota | None:
         # Koordinator's names are cluster-wide. If two quotas share a name, the one in the pod's own

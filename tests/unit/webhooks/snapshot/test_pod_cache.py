@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Self
 
 import msgspec
@@ -16,7 +17,8 @@ from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.facts import Facts
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.pod_group import PodGroupInfo
-from reprieve_policy.kube.limits.quota import Quotas
+from reprieve_policy.kube.limits import quota
+from reprieve_policy.kube.limits.quota import Quota, QuotaKey, Quotas
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.values.quantity import NANOS
@@ -38,12 +40,18 @@ class Cluster:
 
     def __init__(self, **limits: int) -> None:
         self.seconds = 0.0
+        self.classified = 0
+        """How often a pod on a node was classified."""
         self.facts = Facts()
         self.policies: dict[str, NamespacePolicy] = {}
         self.snapshot_cache = SnapshotCache(**limits)
         self.pod_cache = PodCache(
-            self.snapshot_cache, self.facts_of, lambda: NOW, lambda: self.seconds
+            self.snapshot_cache, self.facts_of, self.now, lambda: self.seconds
         )
+
+    def now(self) -> datetime:
+        self.classified += 1
+        return NOW
 
     def facts_of(self, namespace: str) -> Facts:
         return replace(self.facts, namespace=self.policies.get(namespace, NamespacePolicy()))
@@ -62,6 +70,9 @@ class Cluster:
     def settle(self) -> None:
         while not self.pod_cache.is_up_to_date:
             self.pod_cache.reclassify(1)
+        self.pod_cache.queue_changes_of_tenants()
+        while self.pod_cache.reclassify_waiting(1):
+            pass
 
     def snapshot(self) -> Snapshot:
         return self.snapshot_cache.snapshot(NOW, PolicySettings(), self.facts.quotas.current())
@@ -377,6 +388,60 @@ def test_a_quota_shows_in_the_pods_that_use_it(cluster: Cluster) -> None:
     assert cluster.scheduled_pod("a").quota == ("admin", "shared")
 
 
+def test_a_changed_quota_shows_in_the_pods_that_it_concerns_and_concerns_no_others(
+    cluster: Cluster,
+) -> None:
+    def quotas_of() -> list[QuotaKey | None]:
+        cluster.settle()
+        return [cluster.scheduled_pod(name).quota for name in ("listed", "named", "other", "own")]
+
+    def change(changed: Quota) -> int:
+        cluster.settle()
+        before = cluster.classified
+        cluster.facts.quotas.put(changed)
+        cluster.settle()
+        return cluster.classified - before
+
+    cluster.facts = replace(cluster.facts, quotas=Quotas())
+    cluster.put("listed", namespace="team")
+    cluster.put("named", namespace="others", labels={keys.QUOTA_NAME: "shared"})
+    cluster.put("other", namespace="others")
+    cluster.put("own", namespace="shared")
+    for number in range(20):
+        cluster.put(f"another-{number}", "two", namespace=f"team-{number}")
+    admins = ("admin", "shared")
+    assert quotas_of() == [None, None, None, None]
+    assert change(a_quota("shared", "admin", "team")) == 2
+    assert quotas_of() == [admins, admins, None, None]
+    assert change(replace(a_quota("shared", "admin", "team"), used={"cpu": 1})) == 0
+    assert change(a_quota("shared", "admin", "others")) == 2
+    assert quotas_of() == [None, admins, admins, None]
+    assert change(a_quota("shared", "shared")) == 1
+    assert quotas_of() == [None, admins, admins, ("shared", "shared")]
+    cluster.facts.quotas.remove(admins)
+    assert quotas_of() == [None, ("shared", "shared"), None, ("shared", "shared")]
+    assert change(a_quota(quota.DEFAULT, "admin")) == 22
+    default = ("admin", quota.DEFAULT)
+    assert quotas_of() == [default, ("shared", "shared"), default, ("shared", "shared")]
+
+
+def test_a_pod_that_was_classified_while_a_quota_was_away_is_classified_again(
+    cluster: Cluster,
+) -> None:
+    cluster.facts = replace(cluster.facts, quotas=Quotas([a_quota("shared", "admin", "team")]))
+    cluster.put("a")
+    cluster.settle()
+    cluster.facts.quotas.remove(("admin", "shared"))
+    cluster.put("b")
+    cluster.facts.quotas.put(a_quota("shared", "admin", "team"))
+    assert not cluster.pod_cache.is_up_to_date
+    cluster.settle()
+    assert cluster.scheduled_pod("b").quota == ("admin", "shared")
+    for name in "ab":
+        cluster.pod_cache.remove(("team", name))
+    assert cluster.pod_cache._quota_uses._pods_per_use == {}
+
+
 def test_a_returned_choice_is_assumed_for_a_while(
     cluster: Cluster,
 ) -> None:
@@ -515,6 +580,75 @@ def test_the_walltime_of_a_job_bounds_its_pods_before_and_after_it_is_known(
     cluster.pod_cache.put_job("team", "never-was", None)
     cluster.settle()
     assert cluster.scheduled_pod("a").progress.walltime is None
+
+
+def test_the_walltime_of_a_job_concerns_no_pod_that_waits(cluster: Cluster) -> None:
+    """Without this, a tenant's patch of one field would have thousands of pods classified."""
+    cluster.put("a", "", ownerReferences=[JOB])
+    before = cluster.snapshot_cache.preemptor("uid-a")
+    cluster.pod_cache.put_job("team", "job-1", WALLTIME)
+    cluster.settle()
+    assert cluster.snapshot_cache.preemptor("uid-a") is before
+    cluster.put("a", ownerReferences=[JOB])
+    assert cluster.scheduled_pod("a").progress.walltime == WALLTIME
+
+
+def test_what_a_tenant_changes_leaves_the_cache_up_to_date_and_shows_later(
+    cluster: Cluster,
+) -> None:
+    cluster.put("a", ownerReferences=[JOB], spec={"schedulingGroup": {"podGroupName": "g"}})
+    cluster.pod_cache.put_job("team", "job-1", WALLTIME)
+    cluster.pod_cache.put_group(("team", "g"), PodGroupInfo(priority=9))
+    assert cluster.pod_cache.is_up_to_date
+    assert cluster.scheduled_pod("a").progress.walltime is None
+    cluster.settle()
+    assert cluster.scheduled_pod("a").progress.walltime == WALLTIME
+    assert cluster.scheduled_pod("a").priority == 9
+
+
+def test_however_often_a_job_and_a_group_change_their_pods_are_classified_once(
+    cluster: Cluster,
+) -> None:
+    for name in "abc":
+        cluster.put(name, ownerReferences=[JOB], spec={"schedulingGroup": {"podGroupName": "g"}})
+    cluster.settle()
+    cluster.classified = 0
+    for seconds in range(60, 30, -1):
+        cluster.pod_cache.put_job("team", "job-1", Walltime(NOW, seconds))
+        cluster.pod_cache.put_group(("team", "g"), PodGroupInfo(priority=seconds))
+    assert cluster.classified == 0
+    cluster.settle()
+    assert cluster.classified == 3
+    for name in "abc":
+        assert cluster.scheduled_pod(name).progress.walltime == Walltime(NOW, 31)
+        assert cluster.scheduled_pod(name).priority == 31
+
+
+def test_the_changes_of_a_tenant_with_many_pods_do_not_hold_up_those_of_others(
+    cluster: Cluster,
+) -> None:
+    for number in range(50):
+        cluster.put(f"many-{number}", "two", namespace="others", ownerReferences=[JOB])
+    cluster.put("a", ownerReferences=[JOB])
+    cluster.pod_cache.put_job("others", "job-1", WALLTIME)
+    cluster.pod_cache.queue_changes_of_tenants()
+    assert cluster.pod_cache.reclassify_waiting(10)
+    cluster.pod_cache.put_job("team", "job-1", WALLTIME)
+    cluster.pod_cache.queue_changes_of_tenants()
+    assert cluster.pod_cache.reclassify_waiting(2)
+    assert cluster.scheduled_pod("a").progress.walltime == WALLTIME
+
+
+def test_a_pod_that_changes_or_goes_waits_no_longer(cluster: Cluster) -> None:
+    for name in "ab":
+        cluster.put(name, ownerReferences=[JOB])
+    cluster.pod_cache.put_job("team", "job-1", WALLTIME)
+    cluster.pod_cache.queue_changes_of_tenants()
+    cluster.put("a", ownerReferences=[JOB], labels={"app": "x"})
+    cluster.pod_cache.remove(("team", "b"))
+    cluster.classified = 0
+    assert not cluster.pod_cache.reclassify_waiting(10)
+    assert cluster.classified == 0
 
 
 def test_a_pod_that_names_the_uid_of_another_namespaces_job_has_not_its_walltime(

@@ -97,13 +97,16 @@ def test_a_changed_quota_is_found_in_its_new_state() -> None:
     assert quotas.find({}, "before") is None
 
 
-def test_namespaces_by_quota_do_not_depend_on_used_amounts() -> None:
+def test_changes_of_amounts_are_not_counted_and_those_of_namespaces_are() -> None:
     quotas = Quotas([a_quota("shared", "admin", "team")])
-    before = quotas.namespaces_by_quota
+    before = quotas.changes
     quotas.put(replace(a_quota("shared", "admin", "team"), used={"cpu": 1}))
-    assert quotas.namespaces_by_quota == before
+    quotas.remove(("admin", "never-was"))
+    assert quotas.changes == before
     quotas.put(a_quota("shared", "admin", "team", "other"))
-    assert quotas.namespaces_by_quota != before
+    assert quotas.changes == before + 1
+    quotas.remove(("admin", "shared"))
+    assert quotas.changes == before + 2
 
 
 def metadata(**annotations: str) -> ObjectMeta:
