@@ -28,9 +28,9 @@ _LEAST_CALL_SECONDS = 1.0
 _FINAL_POLL_SECONDS = 2.0
 """Time limit of the final poll at a deadline: the victim's time is over and others wait."""
 _REST_PER_CALL_SECOND = 4.0
-"""Until the next poll. Of ten thousand victims, a poll takes seconds, because it waits for others.
-Without this, all of the operator's time would go into polls, and none into what the answers ask
-for."""
+"""Until the next poll, if a call takes longer than the usual time between two: of ten thousand
+victims, each waits for the others. Without this, all of the operator's time would go into polls,
+and none into what the answers ask for."""
 
 
 class CheckpointPoller:
@@ -217,9 +217,11 @@ class CheckpointPoller:
             return jittered(self._settings.resync_interval_seconds, 0.1)
         if reply.kind is ReplyKind.NOT_RECEIVED:
             return self._backoff.next_delay()
-        rest = _REST_PER_CALL_SECOND * (self._clock.monotonic() - self._called_at)
-        longest = max(poll, self._settings.resync_interval_seconds)
-        return max(self._until_next_poll(jittered(poll, 0.1)), min(rest, longest))
+        took = self._clock.monotonic() - self._called_at
+        if took > poll:
+            longest = max(poll, self._settings.resync_interval_seconds)
+            return min(_REST_PER_CALL_SECOND * took, longest)
+        return self._until_next_poll(jittered(poll, 0.1))
 
     def _until_next_poll(self, poll_seconds: float) -> float:
         """Return the seconds until the next poll: the save's expected end comes before the usual.

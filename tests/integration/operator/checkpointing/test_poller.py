@@ -152,7 +152,7 @@ async def test_a_workload_that_saves_is_polled_when_its_save_is_expected_to_end(
 
 
 @pytest.mark.parametrize(
-    ("took", "least", "most"), [(0.5, 4.5, 5.0), (3.0, 12.0, 12.0), (60.0, 30.0, 30.0)]
+    ("took", "least", "most"), [(4.0, 4.5, 5.0), (6.0, 24.0, 24.0), (60.0, 30.0, 30.0)]
 )
 async def test_where_calls_are_slow_a_workload_is_polled_less_often(
     took: float, least: float, most: float
