@@ -397,11 +397,12 @@ async def test_a_rule_that_raises_is_answered_with_500_logged_and_counted(
 async def test_an_error_before_the_uid_is_known_is_answered_with_500_and_counted(
     server: RunningServer, caplog: pytest.LogCaptureFixture
 ):
-    source = server.webhooks._facts
-    server.webhooks._facts = Faulty()
+    immediate = server.webhooks._immediate
+    assert immediate is not None
+    source, immediate._facts = immediate._facts, Faulty()
     with caplog.at_level(logging.ERROR):
         assert await server.send("/validate", b"{}") == (500, "internal error; see the log\n")
-    server.webhooks._facts = source
+    immediate._facts = source
 
     assert [record.exc_info is not None for record in caplog.records] == [True]
     assert (await server.ask("/validate", a_review(a_pod())))["allowed"] is True
