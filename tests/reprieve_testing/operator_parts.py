@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.call_limiter import CallLimiter
 from reprieve_operator.cluster.event_recorder import EventRecorder
-from reprieve_operator.cluster.leader_election import NotLeading
+from reprieve_operator.cluster.leader_election import LeaderElection, NotLeading
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
+from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.leader import Leader
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.settings import OperatorSettings
@@ -43,6 +45,19 @@ class Leadership:
     def require_leadership(self) -> None:
         if not self.is_leading:
             raise NotLeading
+
+
+class LeadingReplica:
+    """An election that this replica has won."""
+
+    def require_leadership(self) -> float:
+        return 60.0
+
+
+def writes_of(api: Api) -> Writes:
+    """Return the writes of an operator that leads."""
+    election = cast("LeaderElection", LeadingReplica())
+    return Writes(api, CallLimiter(4), election, OperatorMetrics(), Clock())
 
 
 def a_registry(

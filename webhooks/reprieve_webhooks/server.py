@@ -19,10 +19,10 @@ from aiohttp.http import RawRequestMessage
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.serving.bounded_server import IsTrusted, trusts_no_client
 
-from .admission import handlers, review
+from .admission import handlers
 from .admission.handlers import AdmissionResponse, FactsSource
 from .admission.remembered_pods import RememberedPods
-from .admission.review import AdmissionRequest, IdentifiedRequest, Malformed
+from .admission.review import IdentifiedRequest, Malformed
 from .guard import review as guard_review
 from .guard.review import GuardRequest
 from .http.body_budget import BodyBudget
@@ -91,11 +91,11 @@ class Webhooks:
         max_review_bytes: int,
         read_timeout_seconds: float,
         guard: PodGuard | None = None,
-        remembered: RememberedPods | None = None,
+        remembered: RememberedPods,
         further_routes: Routes = MappingProxyType({}),
         is_trusted: IsTrusted = trusts_no_client,
     ) -> None:
-        self._facts, self._metrics, self._readiness = facts, metrics, readiness
+        self._metrics, self._readiness = metrics, readiness
         # Room for two of the largest, of which one peer sends one.
         self._budget = BodyBudget(in_all=2 * max_review_bytes, per_peer=max_review_bytes)
         self._bodies = RequestBodyReader(
@@ -106,20 +106,20 @@ class Webhooks:
             budget=self._budget,
             is_trusted=is_trusted,
         )
-        self._immediate = (
-            None
-            if remembered is None
-            else ImmediateReviews(facts, remembered, metrics.reviews, self._bodies, self._record)
+        self._immediate = ImmediateReviews(
+            facts, remembered, metrics.reviews, self._bodies, self._record
         )
         self.is_draining = False
         self.others: OtherWorkers = NoOtherWorkers()
         self._routes: dict[tuple[str, str], RouteHandler] = {
             ("POST", "/mutate"): self._review_handler(
-                "mutate", self._parse, partial(handlers.mutate, source=facts, remembered=remembered)
+                "mutate",
+                self._immediate.parse,
+                partial(handlers.mutate, source=facts, remembered=remembered),
             ),
             ("POST", "/validate"): self._review_handler(
                 "validate",
-                self._parse,
+                self._immediate.parse,
                 partial(handlers.validate, source=facts, remembered=remembered),
             ),
             ("GET", "/healthz"): self._answer_health,
@@ -142,9 +142,7 @@ class Webhooks:
 
     def answer_now(self, message: RawRequestMessage, body: bytes) -> bytes | None:
         """Answer a review at once if that is possible."""
-        if self._immediate is None or self.is_draining:
-            return None
-        return self._immediate.answer(message, body)
+        return None if self.is_draining else self._immediate.answer(message, body)
 
     async def respond(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer any request."""
@@ -161,11 +159,6 @@ class Webhooks:
         if any(path == request.path for _, path in self._routes):
             return text_response(HTTPStatus.METHOD_NOT_ALLOWED, "method not allowed")
         return text_response(HTTPStatus.NOT_FOUND, "no such path")
-
-    def _parse(self, body: bytes) -> AdmissionRequest | Malformed:
-        if self._immediate is not None:
-            return self._immediate.parse(body)
-        return review.parse(body, self._facts.template_kinds)
 
     def _review_handler(self, name: str, parse: Parse[R], handle: Handle[R]) -> RouteHandler:
         durations, bodies, budget = (

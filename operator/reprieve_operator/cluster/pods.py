@@ -155,4 +155,9 @@ class VictimPod:
 
 def without_version(pod: VictimPod) -> VictimPod:
     """Return the pod as one that is written by its uid alone (`writes`)."""
-    return replace(pod, metadata=replace(pod.metadata, resourceVersion=""))
+    return replace(pod, metadata=metadata_without_version(pod.metadata))
+
+
+def metadata_without_version(metadata: VersionedMeta) -> VersionedMeta:
+    """Return the metadata of a pod that is written by its uid alone."""
+    return replace(metadata, resourceVersion="")

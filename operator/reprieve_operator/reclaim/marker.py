@@ -8,10 +8,10 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
+from reprieve_operator.cluster.pods import metadata_without_version
 from reprieve_operator.cluster.retries import GONE_OR_CHANGED, is_permanent
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.kube.values import timestamp
@@ -67,20 +67,20 @@ class BorrowerMarker:
     async def _mark(self, pod: LentNodePod, preemptor_uid: str, may_leave: MayLeave) -> bool:
         """Mark the pod; `False` if it is gone, or may be no victim any more."""
         text = reclaim.build_mark(self._clock.now())
-        current = pod
+        metadata = pod.metadata
         for attempt in range(1, _ATTEMPTS + 1):
             if attempt == _ATTEMPTS:
                 # Without this, an owner that writes to the pod all the time would keep the mark off
                 # (`cluster.writes`).
-                current = replace(current, metadata=replace(current.metadata, resourceVersion=""))
+                metadata = metadata_without_version(metadata)
             try:
-                await self._writes.mark(current.metadata, text, preemptor_uid)
+                await self._writes.mark(metadata, text, preemptor_uid)
             except ApiError as error:
                 if error.status in GONE_OR_CHANGED:
                     found = await self._reread(pod, may_leave)
                     if found is None:
                         break
-                    current = found
+                    metadata = found.metadata
                 elif attempt == _ATTEMPTS or is_permanent(error):
                     if is_permanent(error):
                         self.unmarkable.add(pod.uid)

@@ -4,35 +4,23 @@ Only a real API server shows that these merge lists: finalizers of others stay.
 """
 
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.call_limiter import CallLimiter
-from reprieve_operator.cluster.leader_election import LeaderElection
 from reprieve_operator.cluster.pods import VictimPod, without_version
-from reprieve_operator.cluster.writes import Writes
-from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy import keys
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome
-from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_testing.cluster.connection import connected
 from reprieve_testing.cluster.handle import ClusterHandle
 from reprieve_testing.objects.builders import after, an_eviction
+from reprieve_testing.operator_parts import writes_of
 
 pytestmark = pytest.mark.cluster
 OURS, OTHER = keys.CLEANUP_FINALIZER, "example.com/other"
 HINTED = an_eviction().hinted(deadline=after(600)).build()
 ENDING = an_eviction().ended(CheckpointOutcome.SKIPPED).build()
-
-
-class LeadingReplica:
-    """An election that this replica has won."""
-
-    def require_leadership(self) -> float:
-        return 60.0
 
 
 @pytest.fixture
@@ -72,8 +60,3 @@ async def test_a_pod_that_has_changed_is_written_and_deleted_by_its_uid(
     assert pod is not None
     assert "deletionTimestamp" in pod["metadata"]
     assert pod["metadata"]["labels"][keys.SOFT_EVICTION] == "hinted"
-
-
-def writes_of(api: Api) -> Writes:
-    election = cast("LeaderElection", LeadingReplica())
-    return Writes(api, CallLimiter(4), election, OperatorMetrics(), Clock())

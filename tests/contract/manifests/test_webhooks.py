@@ -68,6 +68,7 @@ def routes() -> set[tuple[str, str]]:
         sentinel.readiness,
         max_review_bytes=1,
         read_timeout_seconds=1.0,
+        remembered=sentinel.remembered,
         guard=Mock(spec=Guard),
     )
     server.serve_guard_at([PATH])

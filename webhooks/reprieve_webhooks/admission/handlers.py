@@ -3,8 +3,9 @@
 No HTTP here: that is `server`.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -16,8 +17,11 @@ from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_policy.verdict import Change, Verdict
 
 from . import response, review
-from .remembered_pods import RememberedPods
+from .remembered_pods import Key, RememberedPods
 from .review import AdmissionRequest, Malformed
+
+K = TypeVar("K")
+"""What is remembered: defaults or a verdict."""
 
 
 class FactsSource(Protocol):
@@ -90,12 +94,7 @@ def mutate_now(
     request: AdmissionRequest, remembered: RememberedPods
 ) -> AdmissionResponse | Malformed | None:
     """Fill in defaults if these are remembered."""
-    resource = _object_to_check(request)
-    if isinstance(resource, _DECIDED):
-        return resource
-    key = remembered.key_of(request, resource)
-    known = None if key is None else remembered.defaults_of(key, resource)
-    return None if known is None else _patched(request, resource, known)
+    return _answer_now(request, remembered, remembered.defaults_of, _patched)
 
 
 def _patched(
@@ -130,12 +129,9 @@ def validate_now(
     request: AdmissionRequest, remembered: RememberedPods
 ) -> AdmissionResponse | Malformed | None:
     """Allow or refuse if the verdict is remembered."""
-    resource = _object_to_check(request)
-    if isinstance(resource, _DECIDED):
-        return resource
-    key = remembered.key_of(request, resource)
-    known = None if key is None else remembered.verdict_of(key)
-    return None if known is None else _verdict_response(request, resource, known)
+    return _answer_now(
+        request, remembered, lambda key, _: remembered.verdict_of(key), _verdict_response
+    )
 
 
 async def _verdict(
@@ -159,6 +155,20 @@ def _verdict_response(
     allowed = WARNED if verdict.warnings else ALLOWED
     outcome = allowed if verdict.is_allowed else DENIED
     return AdmissionResponse(response.build_verdict(request.uid, verdict), resource.kind, outcome)
+
+
+def _answer_now(
+    request: AdmissionRequest,
+    remembered: RememberedPods,
+    find: Callable[[Key, Resource], K | None],
+    respond: Callable[[AdmissionRequest, Resource, K], AdmissionResponse],
+) -> AdmissionResponse | Malformed | None:
+    resource = _object_to_check(request)
+    if isinstance(resource, _DECIDED):
+        return resource
+    key = remembered.key_of(request, resource)
+    known = None if key is None else find(key, resource)
+    return None if known is None else respond(request, resource, known)
 
 
 def _object_to_check(request: AdmissionRequest) -> Resource | AdmissionResponse | Malformed:

@@ -179,7 +179,7 @@ def _with_kind(request: AdmissionRequest) -> AdmissionRequest:
 
 def _template_paths(kind: GroupVersionKind, listed: TemplateKinds) -> Sequence[str] | None:
     """Return the paths of the kind's pod templates; `None` for a kind that is not listed."""
-    if (kind.kind, kind.group) in kinds.SERVED:
+    if kinds.is_served_as(kind.kind, kind.group):
         return None
     return listed.paths_of(kind.group, kind.kind)
 

@@ -107,7 +107,8 @@ class ClusterFacts:
     @property
     def version(self) -> int:
         """A number that grows with every change of what watches tell about a pod."""
-        return sum([each.changes for each in self._watched_for_pods])  # a list: in each review
+        # In each review, and a list is faster than a generator.
+        return sum([each.changes for each in self._watched_for_pods])
 
     def are_watched(self, namespace: str, facts: Facts) -> bool:
         """Return whether the watches told all of this: no object was read for one review."""

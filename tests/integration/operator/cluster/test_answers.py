@@ -2,21 +2,18 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
-from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.call_limiter import CallLimiter
-from reprieve_operator.cluster.leader_election import LeaderElection
 from reprieve_operator.cluster.pods import VersionedObject, VictimPod
 from reprieve_operator.cluster.writes import Writes
-from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import annotations_of, labels_of
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome
 from reprieve_testing.objects.builders import after, an_eviction
+from reprieve_testing.operator_parts import writes_of
 from reprieve_testing.servers.stub_api import stub_api
 
 POD, JOBS = "/api/v1/namespaces/team/pods/p", "/apis/batch/v1/namespaces/team/jobs"
@@ -39,13 +36,6 @@ VICTIM = msgspec.convert(
 )
 
 
-class LeadingReplica:
-    """An election that this replica has won."""
-
-    def require_leadership(self) -> float:
-        return 60.0
-
-
 WRITES: dict[str, Callable[[Writes], Awaitable[Any]]] = {
     "the notice": lambda writes: writes.write_state(VICTIM, HINTED, None, begins=True),
     "the end": lambda writes: writes.write_disruption_target(VICTIM, ENDING),
@@ -61,7 +51,7 @@ async def test_of_a_write_only_the_new_version_comes_back(
 ) -> None:
     pods, _, name = POD.rpartition("/")
     async with stub_api(tmp_path, collections={pods: {name: {"metadata": {}}}}) as (stub, api):
-        await write(writes_with(api))
+        await write(writes_of(api))
         ((_, path, accept),) = stub.accepts
         assert accept.startswith(TABLE)
         assert path.endswith("?includeObject=None")
@@ -69,7 +59,7 @@ async def test_of_a_write_only_the_new_version_comes_back(
 
 async def test_a_written_pod_is_known_as_it_is_then(tmp_path: Path) -> None:
     async with stub_api(tmp_path, patched_version="8") as (_, api):
-        writes = writes_with(api)
+        writes = writes_of(api)
         hinted = (await writes.write_state(VICTIM, HINTED, None, begins=True)).metadata
         assert (hinted.uid, hinted.version) == ("u", 8)
         assert labels_of(hinted) == {"app": "training", keys.SOFT_EVICTION: "hinted"}
@@ -84,11 +74,6 @@ async def test_a_written_pod_is_known_as_it_is_then(tmp_path: Path) -> None:
 async def test_of_a_victims_owner_only_the_metadata_are_read(tmp_path: Path) -> None:
     owner = {"metadata": {"name": "j", "uid": "o"}}
     async with stub_api(tmp_path, collections={JOBS: {"j": owner}}) as (stub, api):
-        await writes_with(api).get(f"{JOBS}/j", VersionedObject)
+        await writes_of(api).get(f"{JOBS}/j", VersionedObject)
         ((_, _, accept),) = stub.accepts
         assert accept.startswith(METADATA)
-
-
-def writes_with(api: Any) -> Writes:
-    election = cast("LeaderElection", LeadingReplica())
-    return Writes(api, CallLimiter(4), election, OperatorMetrics(), Clock())

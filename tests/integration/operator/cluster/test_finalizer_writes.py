@@ -5,15 +5,13 @@ A merge patch replaces a list; a strategic merge patch adds to it.
 
 import asyncio
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
 from reprieve_operator import uninstall
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.call_limiter import CallLimiter
-from reprieve_operator.cluster.leader_election import LeaderElection
 from reprieve_operator.cluster.pods import (
     FINALIZERS_REMOVED,
     MAX_ENTRIES,
@@ -21,14 +19,13 @@ from reprieve_operator.cluster.pods import (
     without_version,
 )
 from reprieve_operator.cluster.retries import is_object_too_large
-from reprieve_operator.cluster.writes import Writes
-from reprieve_operator.metrics import OperatorMetrics
 from reprieve_operator.uninstall import Uninstall, VictimRelease
 from reprieve_operator.victims.pod_tracker import VictimRef
 from reprieve_policy import keys
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome
-from reprieve_runtime.client.api import STRATEGIC_MERGE_PATCH, Api, ApiError
+from reprieve_runtime.client.api import STRATEGIC_MERGE_PATCH, ApiError
 from reprieve_testing.objects.builders import after, an_eviction
+from reprieve_testing.operator_parts import writes_of
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 OURS, OTHER = keys.CLEANUP_FINALIZER, "example.com/disk"
@@ -37,18 +34,6 @@ HINTED = an_eviction().hinted(deadline=after(600)).build()
 ENDING = an_eviction().ended(CheckpointOutcome.SKIPPED).build()
 LABELS = {keys.SOFT_EVICTION: "hinted"} | {f"l{number}": "" for number in range(20_000)}
 DEPLOYMENTS = "/apis/apps/v1/namespaces/reprieve-system/deployments"
-
-
-class LeadingReplica:
-    """An election that this replica has won."""
-
-    def require_leadership(self) -> float:
-        return 60.0
-
-
-def writes(api: Api) -> Writes:
-    election = cast("LeaderElection", LeadingReplica())
-    return Writes(api, CallLimiter(4), election, OperatorMetrics(), Clock())
 
 
 def a_pod(*finalizers: str) -> VictimPod:
@@ -66,7 +51,7 @@ async def test_the_first_state_and_the_finalizer_are_one_call(
     tmp_path: Path, *, begins: bool
 ) -> None:
     async with stub_api(tmp_path) as (stub, api):
-        await writes(api).write_state(
+        await writes_of(api).write_state(
             a_pod(OTHER), HINTED, None, begins=begins, adds_finalizer=True
         )
         assert written(stub) == (PATH, [OTHER, OURS])
@@ -74,7 +59,7 @@ async def test_the_first_state_and_the_finalizer_are_one_call(
 
 async def test_the_condition_and_the_finalizer_are_one_call(tmp_path: Path) -> None:
     async with stub_api(tmp_path) as (stub, api):
-        await writes(api).write_disruption_target(a_pod(OTHER), ENDING, adds_finalizer=True)
+        await writes_of(api).write_disruption_target(a_pod(OTHER), ENDING, adds_finalizer=True)
         assert written(stub) == (f"{PATH}/status", [OURS])
 
 
@@ -84,11 +69,11 @@ async def test_a_pod_that_others_write_to_all_the_time_keeps_their_finalizers(
     """It is written by its uid alone: what it has may be more than what is known."""
     async with stub_api(tmp_path, patched_version="9") as (stub, api):
         pod = without_version(a_pod(OTHER))
-        with_ours = await writes(api).write_state(
+        with_ours = await writes_of(api).write_state(
             pod, HINTED, None, begins=True, adds_finalizer=True
         )
         assert with_ours.metadata.finalizers == (OTHER, OURS)
-        released = await writes(api).remove_finalizer(with_ours.metadata)
+        released = await writes_of(api).remove_finalizer(with_ours.metadata)
         assert released.finalizers == (OTHER,)
         assert (with_ours.metadata.resourceVersion, released.resourceVersion) == ("", "")
     (_, first), (_, last) = stub.patches
@@ -103,10 +88,10 @@ async def test_a_list_that_may_not_be_known_as_a_whole_is_never_written(tmp_path
     many = [f"example.com/{number}" for number in range(MAX_ENTRIES + 1)]
     async with stub_api(tmp_path) as (stub, api):
         for write in (
-            writes(api).remove_finalizer(a_pod(OURS, *many).metadata),
-            writes(api).write_state(a_pod(*many), HINTED, None, begins=True),
-            writes(api).remove_gate(a_pod().metadata, many),
-            writes(api).release_from_gate(a_pod().metadata, many, Clock().now()),
+            writes_of(api).remove_finalizer(a_pod(OURS, *many).metadata),
+            writes_of(api).write_state(a_pod(*many), HINTED, None, begins=True),
+            writes_of(api).remove_gate(a_pod().metadata, many),
+            writes_of(api).release_from_gate(a_pod().metadata, many, Clock().now()),
         ):
             with pytest.raises(ApiError) as refused:
                 await write
@@ -116,7 +101,7 @@ async def test_a_list_that_may_not_be_known_as_a_whole_is_never_written(tmp_path
 
 async def test_a_pod_that_has_the_finalizer_does_not_get_it_again(tmp_path: Path) -> None:
     async with stub_api(tmp_path) as (stub, api):
-        await writes(api).write_disruption_target(a_pod(OURS), ENDING, adds_finalizer=True)
+        await writes_of(api).write_disruption_target(a_pod(OURS), ENDING, adds_finalizer=True)
         assert written(stub) == (f"{PATH}/status", None)
 
 
@@ -219,7 +204,7 @@ def refs(*names: str) -> list[VictimRef]:
 async def test_the_last_operator_releases_each_victim_by_one_call(tmp_path: Path) -> None:
     async with stub_api(tmp_path) as (stub, api):
         victims = Victims(stub, a=[OTHER, OURS], b=[OURS], c=[OTHER])
-        await VictimRelease(writes(api), refs("a", "b", "c", "gone")).run()
+        await VictimRelease(writes_of(api), refs("a", "b", "c", "gone")).run()
         assert victims.finalizers == {"a": [OTHER], "b": [], "c": [OTHER]}
         assert len(stub.patches) == 2
 
@@ -228,7 +213,7 @@ async def test_a_victim_that_lost_its_label_is_released_too(tmp_path: Path) -> N
     async with stub_api(tmp_path) as (stub, api):
         victims = Victims(stub, a=[OURS])
         victims.labelled.clear()
-        await VictimRelease(writes(api), refs("a")).run()
+        await VictimRelease(writes_of(api), refs("a")).run()
         assert victims.finalizers == {"a": []}
 
 
@@ -238,7 +223,7 @@ async def test_a_write_that_was_under_way_as_the_term_ended_leaves_no_victim_hel
     """The write of the first state puts the finalizer on the pod after the first pass."""
     async with stub_api(tmp_path) as (stub, api):
         victims = Victims(stub, a=[], b=[OURS])
-        releasing = asyncio.create_task(VictimRelease(writes(api), refs("a")).run())
+        releasing = asyncio.create_task(VictimRelease(writes_of(api), refs("a")).run())
         await until(lambda: victims.finalizers["b"] == [])
         victims.pods["a"]["metadata"]["finalizers"] = [OURS]
         await releasing
@@ -250,7 +235,7 @@ async def test_a_release_that_is_refused_is_tried_again(tmp_path: Path, status: 
     async with stub_api(tmp_path) as (stub, api):
         victims = Victims(stub, p=[OURS])
         stub.refuses[PATH] = status
-        releasing = asyncio.create_task(VictimRelease(writes(api), refs("p")).run())
+        releasing = asyncio.create_task(VictimRelease(writes_of(api), refs("p")).run())
         await until(lambda: len(stub.patches) >= 3)
         assert not releasing.done()
         stub.refuses.clear()
@@ -262,7 +247,7 @@ async def test_a_list_that_is_refused_is_read_again(tmp_path: Path) -> None:
     async with stub_api(tmp_path) as (stub, api):
         victims = Victims(stub, p=[OURS])
         stub.is_failing = True
-        releasing = asyncio.create_task(VictimRelease(writes(api), []).run())
+        releasing = asyncio.create_task(VictimRelease(writes_of(api), []).run())
         await until(lambda: stub.calls[PODS] >= 2)
         stub.is_failing = False
         await releasing
@@ -276,7 +261,7 @@ async def test_the_release_ends_in_time_and_names_the_command_that_does_the_rest
     async with stub_api(tmp_path) as (stub, api):
         Victims(stub, p=[OURS])
         stub.refuses[PATH] = 403
-        await VictimRelease(writes(api), []).run()
+        await VictimRelease(writes_of(api), []).run()
     assert "run `reprieve cleanup`" in caplog.messages[-1]
 
 
@@ -312,6 +297,6 @@ async def test_of_the_victims_that_are_released_little_is_kept(tmp_path: Path) -
             for pod in pods.values():
                 pod["metadata"]["labels"] = LABELS
         stub.lists_released.set()
-        (found,) = await VictimRelease(writes(api), [])._find_held()
+        (found,) = await VictimRelease(writes_of(api), [])._find_held()
     assert found.name == "p"
     assert len(msgspec.json.encode(found)) < 1000

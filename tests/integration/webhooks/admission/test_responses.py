@@ -398,7 +398,6 @@ async def test_an_error_before_the_uid_is_known_is_answered_with_500_and_counted
     server: RunningServer, caplog: pytest.LogCaptureFixture
 ):
     immediate = server.webhooks._immediate
-    assert immediate is not None
     source, immediate._facts = immediate._facts, Faulty()
     with caplog.at_level(logging.ERROR):
         assert await server.send("/validate", b"{}") == (500, "internal error; see the log\n")
