@@ -17,7 +17,13 @@ from reprieve_policy.kube import pod_requests
 from reprieve_policy.kube.limits import quota_admission
 from reprieve_policy.kube.limits.quota import Quota, QuotaKey
 from reprieve_policy.kube.limits.quota_admission import MIN
-from reprieve_policy.kube.objects import PodView, Resource, TemplatedResource, pod_views
+from reprieve_policy.kube.objects import (
+    PodView,
+    Resource,
+    TemplatedResource,
+    is_being_deleted_unchanged,
+    pod_views,
+)
 
 CLAIM_NON_PREEMPTIBLE = Permission("claim", "nonpreemptiblepods")
 """For `preemptible: "false"` beyond what the `min` of the namespace's quota bounds."""
@@ -32,7 +38,7 @@ def required_permissions(
     resource: Resource, old: Resource | None, facts: Facts
 ) -> frozenset[Permission]:
     """Return the permissions that this object needs now; for an update, only for its new claims."""
-    if resource.metadata.deletionTimestamp is not None or facts.namespace.enforcement == OFF:
+    if facts.namespace.enforcement == OFF or is_being_deleted_unchanged(resource, old):
         return _NONE
     found = [
         permission

@@ -6,7 +6,7 @@ from dataclasses import replace
 from reprieve_policy.config.namespace import OFF, WARN
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube import controllers
-from reprieve_policy.kube.objects import Resource
+from reprieve_policy.kube.objects import Resource, is_being_deleted_unchanged
 from reprieve_policy.verdict import NO_FINDINGS, Verdict
 
 from .rules import RULES, Rule
@@ -28,12 +28,12 @@ def decide_admission(
     `old` is the object before an update, `None` at creation; `user` is the author of the request.
 
     Never refuses an update that does not make an existing object worse, and never one of an object
-    that is being deleted: without this, a webhook keeps a controller from removing its finalizer,
-    and the object stays for ever. A pod that a controller of Kubernetes makes from a template was
-    reviewed when the template was written: without this, running workloads would get no more pods
-    from the day on which rules are installed, or become stricter.
+    that is being deleted and keeps its templates: without this, a webhook keeps a controller from
+    removing its finalizer, and the object stays for ever. A pod that a controller of Kubernetes
+    makes from a template was reviewed when the template was written: without this, running
+    workloads would get no more pods from the day on which rules are installed, or become stricter.
     """
-    if resource.metadata.deletionTimestamp is not None or facts.namespace.enforcement == OFF:
+    if facts.namespace.enforcement == OFF or is_being_deleted_unchanged(resource, old):
         return NO_FINDINGS
     verdict = _run(resource, old, facts)
     if old is not None and not verdict.is_allowed:

@@ -56,7 +56,11 @@ class Constraints(NamedTuple):
 
 
 NOT_DELETED = "!has(object.metadata.deletionTimestamp)"
-"""Without this, a controller could not remove its finalizer from an object being deleted."""
+"""Without this, a controller could not remove its finalizer from an object being deleted.
+
+Not for templates: controllers still use that of an object that is being deleted, and removing a
+finalizer does not change it.
+"""
 REFUSED = "its preemption settings are not accepted"
 """The message if the expression with the violations cannot be evaluated."""
 _EXEMPT = {
@@ -148,10 +152,10 @@ def preemption_changed(
     old: Mapping[str, str],
     *others: str,
 ) -> MatchCondition:
-    """Return the condition that the object stays, and that one of these keys has changed.
+    """Return the condition that one of these keys has changed; at creation, every present key has.
 
-    At creation, every present key has. `new` and `old` give the expression of each part: its
-    labels, its annotations. `others` are conditions that must also hold.
+    `new` and `old` give the expression of each part: its labels, its annotations. `others` are
+    conditions that must also hold.
     """
     by_part: dict[str, list[str]] = {}
     for part, key in keys_read:
@@ -162,7 +166,7 @@ def preemption_changed(
         f".exists(key, {new[part]}[?key] != {old[part]}[?key])"
         for part, names in by_part.items()
     )
-    conditions = (NOT_DELETED, *others, f"({changed})")
+    conditions = (*others, f"({changed})")
     return MatchCondition("says-something-new-about-preemption", "\n&& ".join(conditions))
 
 

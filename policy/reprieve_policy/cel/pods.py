@@ -153,7 +153,7 @@ def _condition(group: KindGroup, settings: PolicySettings) -> MatchCondition:
         for owner in ("object", "oldObject")
     )
     keys_read = [(field.part, field.key) for field in fields.pod_fields(settings)]
-    others = []
+    others = [] if group.is_template else [document.NOT_DELETED]
     if any(kind.resource == "replicasets" for kind in group.kinds):
         others.append(
             "(request.resource.resource != 'replicasets'"

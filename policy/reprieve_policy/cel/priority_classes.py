@@ -35,7 +35,7 @@ def render() -> list[Document]:
     """Return the policy that refuses and the one that warns."""
     keys_read = [(field.part, field.key) for field in fields.PRIORITY_CLASS_FIELDS]
     keys_read += [("annotations", old) for _, old, _ in _PAIRS]
-    condition = document.preemption_changed(keys_read, _PARTS, _OLD_PARTS)
+    condition = document.preemption_changed(keys_read, _PARTS, _OLD_PARTS, document.NOT_DELETED)
     found = ("found", "\n+ ".join(_violations()))
     name = "reprieve-rules-priority-classes"
     is_fine = "variables.found.size() == 0"

@@ -375,6 +375,18 @@ def is_of_kind(owner: OwnerReference | None, group: str, kind: str) -> TypeGuard
     return owner is not None and owner.kind == kind and group_of(owner.apiVersion) == group
 
 
+def is_being_deleted_unchanged(resource: Resource, old: Resource | None) -> bool:
+    """True for an object that is being deleted, unless the request changes a template of it.
+
+    Such a change counts: controllers still use the template. That of StatefulSets writes it to a
+    ControllerRevision, which another StatefulSet may adopt; that of Deployments rolls back to the
+    template of a ReplicaSet.
+    """
+    return resource.metadata.deletionTimestamp is not None and (
+        old is None or tuple(_templates(resource)) == tuple(_templates(old))
+    )
+
+
 @dataclass(slots=True)
 class _LastViews:
     """The object last asked about, and its views. Objects never change, so the views stay valid."""

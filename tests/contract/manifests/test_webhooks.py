@@ -360,15 +360,16 @@ def test_the_creator_of_a_replicaset_is_identified_by_the_user_only() -> None:
 
 
 def test_a_terminating_object_is_not_reviewed() -> None:
+    """Its template is, if that changes: `test_templates_of_deleted_objects.py`."""
     creation_only = [webhook(MUTATING, "pods"), webhook(VALIDATING, "claims")]
     assert all(found["rules"][0]["operations"] == ["CREATE"] for found in creation_only)
+    changed_only = webhook(VALIDATING, "template-claims")
     assert "!has(oldObject.metadata.deletionTimestamp)" in conditions(
         webhook(VALIDATING, "preemptions")
     )
     for found in (*MUTATING, *RULING):
-        assert found in creation_only or "!has(object.metadata.deletionTimestamp)" in conditions(
-            found
-        )
+        is_known_new = found in creation_only or found is changed_only
+        assert is_known_new or "!has(object.metadata.deletionTimestamp)" in conditions(found)
 
 
 def test_the_resources_that_the_servers_settings_name_exist() -> None:

@@ -46,6 +46,12 @@ def after(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
+def being_deleted(resource: Resource) -> Resource:
+    """Return an object as it is between its deletion and its end."""
+    metadata = replace(resource.metadata, deletionTimestamp="2026-11-21T12:00:00Z")
+    return replace(resource, metadata=metadata)
+
+
 @dataclass(frozen=True)
 class _Builder:
     """Any object: identity and metadata."""
@@ -70,7 +76,7 @@ class _Builder:
         )
 
     def being_deleted(self) -> Self:
-        return self._with_metadata(deletionTimestamp="2026-11-21T12:00:00Z")
+        return replace(self, resource=being_deleted(self.resource))
 
     def _with_metadata(self, **fields: object) -> Self:
         metadata = replace(self.resource.metadata, **fields)  # type: ignore[arg-type]  # named by this module only

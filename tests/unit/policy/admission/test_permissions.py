@@ -22,7 +22,7 @@ from reprieve_policy.kube.limits.quota import (
 )
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.verdict import ViolationKind
-from reprieve_testing.objects.builders import PodBuilder, a_pod, a_quota
+from reprieve_testing.objects.builders import PodBuilder, a_pod, a_quota, being_deleted
 
 PATH = "metadata.labels[quota.scheduling.koordinator.sh/preemptible]"
 NEEDS = (
@@ -193,6 +193,14 @@ CASES = {
         resource=CLAIMING.build(), facts=Facts(settings=PolicySettings(default_preemptible=False))
     ),
     "a pod that is being deleted needs none": Case(resource=CLAIMING.being_deleted().build()),
+    "a template that claims only while its object is being deleted needs it": Case(
+        resource=being_deleted(CLAIMING.in_template_of("StatefulSet")),
+        old=being_deleted(MODEST.in_template_of("StatefulSet")),
+        needs=True,
+    ),
+    "a workload that is being deleted may grow: it makes no more pods": Case(
+        resource=being_deleted(pods(3)), old=being_deleted(pods(1)), facts=BOUNDED
+    ),
     "without enforcement no permission is needed": Case(
         resource=CLAIMING.build(), facts=Facts(namespace=NamespacePolicy(enforcement="off"))
     ),
@@ -249,6 +257,12 @@ CLAIMS_OF_TEN = {
     "class 9 in a template that the guard does not find": (NINE, None, NamespacePolicy(), False),
     "class 10 newly": (TEN, NINE, NamespacePolicy(), True),
     "class 10, unchanged": (TEN, TEN, NamespacePolicy(), False),
+    "class 10 newly, in an object that is being deleted": (
+        being_deleted(TEN),
+        being_deleted(NINE),
+        NamespacePolicy(),
+        True,
+    ),
     "class 10 where workloads are sensitive": (TEN, None, SENSITIVE, False),
     "class 10 as the Namespace's default": (TEN, None, GIVING_TEN, False),
     "class 10 of a pod, which the guard checks": (

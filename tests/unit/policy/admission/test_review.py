@@ -19,7 +19,13 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.kinds import TEMPLATE_KINDS
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.verdict import Verdict
-from reprieve_testing.objects.builders import a_namespace, a_pod, a_policy_map, a_priority_class
+from reprieve_testing.objects.builders import (
+    a_namespace,
+    a_pod,
+    a_policy_map,
+    a_priority_class,
+    being_deleted,
+)
 
 CLASS = "metadata.labels[reprieve.dev/preemption-class]"
 PREEMPTIBLE = "metadata.labels[quota.scheduling.koordinator.sh/preemptible]"
@@ -574,6 +580,26 @@ RATCHET = {
     ),
     "an object that is being deleted is never refused": Case(
         resource=a_pod().in_class(11).being_deleted().build(), old=a_pod().build()
+    ),
+    "an object that is being deleted keeps a template that is not accepted": Case(
+        resource=being_deleted(a_pod().in_class(11).in_template_of("StatefulSet")),
+        old=a_pod().in_class(11).in_template_of("StatefulSet"),
+    ),
+    "a template that changes while its object is being deleted is reviewed": Case(
+        resource=being_deleted(a_pod().in_class(11).in_template_of("StatefulSet")),
+        old=being_deleted(a_pod().in_template_of("StatefulSet")),
+        refused=(f"spec.template.{BAD_CLASS}",),
+    ),
+    "the template of a CronJob's Jobs too": Case(
+        resource=being_deleted(a_pod().in_class(11).in_template_of("CronJob")),
+        old=being_deleted(a_pod().in_template_of("CronJob")),
+        refused=(f"spec.jobTemplate.spec.template.{BAD_CLASS}",),
+    ),
+    "a change that is no worse passes, also while its object is being deleted": Case(
+        resource=being_deleted(
+            a_pod().in_class(11).annotated("colour", "red").in_template_of("Job")
+        ),
+        old=being_deleted(a_pod().in_class(11).in_template_of("Job")),
     ),
 }
 
