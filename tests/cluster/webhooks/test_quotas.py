@@ -37,6 +37,7 @@ NEVER_CHECKS = ("--certificate-check-seconds", 100_000)
 """Only the watch sees that another client changed a webhook configuration."""
 PROGRAMS: dict[str, Programs] = {}
 """The webhooks of this module's cluster."""
+NEEDS_CLASS_10 = 'class 10 needs verb "claim-sensitive"'
 BOUNDED = "bounded"
 """A namespace with a quota that has a min."""
 
@@ -123,6 +124,13 @@ def a_deployment(name: str, replicas: int, cpu: str, **labels: str) -> Any:
     )
 
 
+def a_held_stateful_set(name: str, **labels: str) -> Any:
+    """Return a StatefulSet that stays after its deletion, until its finalizer is removed."""
+    made = a_deployment(name, 1, "10m", **labels)
+    made["metadata"]["finalizers"] = ["example.com/held"]
+    return {**made, "kind": "StatefulSet", "spec": {**made["spec"], "serviceName": name}}
+
+
 def test_a_quota_whose_min_exceeds_its_max_is_refused(ours: OwnCluster) -> None:
     refused = create(ours, a_quota("gpu", 9, "8000m"), "--dry-run=server")
     assert 'spec.min[cpu]: Invalid value: "9": must be at most 8, its max' in refused.stderr
@@ -159,6 +167,33 @@ def test_a_granted_right_counts_and_the_controller_needs_none(ours: OwnCluster) 
     selector = ("-n", NAMESPACE, "-l", "batch.kubernetes.io/job-name=claimed")
     (pod,) = wait_for("the Job's pod", lambda: ours.kubectl.get("pods", *selector)["items"])
     assert pod["metadata"]["labels"][keys.PREEMPTIBLE] == "false"
+
+
+def test_the_template_of_a_stateful_set_that_is_being_deleted_claims_nothing(
+    ours: OwnCluster, alice: ImpersonatedUser
+) -> None:
+    """Its controller makes a revision of the template, from which another set could make pods."""
+
+    def patch(name: str, change: Any, *words: str) -> Done:
+        merge = ("--type=merge", "-p", json.dumps(change))
+        return alice.run("patch", "statefulset", name, *merge, *words)
+
+    def give(**labels: str) -> Any:
+        return {"spec": {"template": {"metadata": {"labels": labels}}}}
+
+    # The admin has the right to claim: the second one was made with it.
+    for name, labels in {"modest": {}, "claiming": NOT_PREEMPTIBLE}.items():
+        made = create(ours, a_held_stateful_set(name, **labels))
+        assert made.status == 0, made.output
+        assert alice.run("delete", "statefulset", name, "--wait=false").status == 0
+    claimed = patch("modest", give(**NOT_PREEMPTIBLE))
+    assert f"spec.template.{LABEL}: Forbidden: {NEEDS}" in claimed.stderr, claimed.output
+    in_ten = give(**{keys.PREEMPTION_CLASS: "10"})
+    until_answered(NEEDS_CLASS_10, lambda: patch("modest", in_ten, "--dry-run=server"))
+    for name in ("modest", "claiming"):
+        freed = patch(name, {"metadata": {"finalizers": None}})
+        assert freed.status == 0, freed.output
+        ours.kubectl.read("wait", "-n", NAMESPACE, "--for=delete", f"statefulset/{name}")
 
 
 def test_a_quota_with_a_min_replaces_the_right(ours: OwnCluster, alice: ImpersonatedUser) -> None:
