@@ -177,7 +177,8 @@ class Writes:
             # A merge patch replaces lists; its resourceVersion protects the finalizers of others.
             others = (pod.metadata.finalizers or ()) if pod.metadata.resourceVersion else ()
             body["metadata"]["finalizers"] = [*others, keys.CLEANUP_FINALIZER]
-        priority = CallPriority.NOTIFY if begins else CallPriority.RECORD
+        is_hint = begins or state.phase is Phase.HINTED
+        priority = CallPriority.NOTIFY if is_hint else CallPriority.RECORD
         if state.phase is Phase.TERMINATING:
             priority = self.priority_of(state)
         return replace(pod, metadata=await self._patch_pod(pod.metadata, body, priority))

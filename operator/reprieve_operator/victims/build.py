@@ -36,9 +36,9 @@ from .termination.termination import Termination
 from .victim_sets import VictimSets
 
 _REREADS = RateLimits(total=Rate(50.0, 50), per_namespace=Rate(10.0, 10))
-"""Of victims without an event: a watch that works shows all that happens to them. Without this, of
-ten thousand victims these reads would take all that an API server can answer, and no other call
-would come to its turn."""
+"""Of victims without an event, and none while other calls wait: a watch that works shows all that
+happens to them. Without this, of ten thousand victims these reads would take all that an API server
+can answer, and no other call would come to its turn."""
 
 
 def build_registry(
@@ -76,7 +76,9 @@ def build_registry(
             writes,
             clock,
             reread_seconds=reread_seconds,
-            may_reread=lambda: reread_limiter.try_accept(ref.namespace, clock.monotonic()),
+            may_reread=lambda: (
+                not writes.is_busy and reread_limiter.try_accept(ref.namespace, clock.monotonic())
+            ),
             on_change=victim_sets.on_pod_update,
         )
         gang_member = GangMember(gangs, ref.uid, tracker.wake)

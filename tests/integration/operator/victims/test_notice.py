@@ -78,7 +78,7 @@ def test_the_write_is_postponed_where_a_namespace_has_many_victims() -> None:
 
 
 def test_a_short_wait_for_a_call_is_not_written() -> None:
-    api_server = BusyApiServer()
+    api_server = BusyApiServer(is_busy=False)
     notice = api_server.notice()
     begun = an_eviction().build()
     queued = machine.decide(begun, QUEUED, PLAN, PolicySettings(), after(0))
@@ -91,14 +91,27 @@ def test_a_short_wait_for_a_call_is_not_written() -> None:
     assert notice.unwritten_wait(queued) == 0.0, "now it is written that the victim waits"
 
 
-def test_the_write_is_postponed_for_a_short_time_only() -> None:
-    api_server = BusyApiServer()
+def test_a_longer_wait_for_a_call_is_not_written_while_other_calls_wait() -> None:
+    api_server = BusyApiServer(seconds=1.0)
+    notice = api_server.notice()
+    begun = an_eviction().build()
+    queued = machine.decide(begun, QUEUED, PLAN, PolicySettings(), after(0))
+    assert notice.unwritten_wait(queued) == 60.0
+    api_server.seconds += 20.0
+    assert notice.unwritten_wait(queued) == 40.0
+    api_server.is_busy = False
+    assert notice.unwritten_wait(queued) == 0.0
+
+
+@pytest.mark.parametrize(("is_busy", "longest"), [(False, 15.0), (True, 60.0)])
+def test_the_write_is_postponed_for_a_bounded_time(*, is_busy: bool, longest: float) -> None:
+    api_server = BusyApiServer(is_busy=is_busy, has_many_victims=True)
     notice = api_server.notice()
     assert is_postponed(notice, SAVING)
-    api_server.seconds = 14.0
+    api_server.seconds = longest - 1
     assert is_postponed(notice, SAVING)
     assert is_postponed(api_server.notice(), SAVING), "by the next operator too"
-    api_server.seconds = 16.0
+    api_server.seconds = longest + 1
     assert not is_postponed(notice, SAVING)
     assert not is_postponed(api_server.notice(), SAVING)
 
