@@ -168,7 +168,7 @@ bench-gate-cluster: setup binaries ## fail where a victim or a created pod costs
 	@$(BIN)/python -m bench.cluster_gate $(if $(UPDATE),--update) $(ARGS)
 
 .PHONY: bench-preemption
-bench-preemption: setup binaries ## traces of jobs against each way to preempt; continues where it was stopped (TRACE=synthetic|philly|openb JOBS=2000 NODES=200 SEEDS=1,2 CONTENDERS=stock,upstream,guard,extender,no-notice,policy-only)
+bench-preemption: setup binaries ## traces of jobs against each way to preempt; continues where it was stopped (TRACE=synthetic|philly|openb JOBS=2000 NODES=200 SEEDS=1,2 CONTENDERS=stock,upstream,guard,guard-budgets,extender,no-notice,policy-only)
 	@$(BIN)/python -m bench.preemption $(if $(TRACE),--trace $(TRACE)) $(if $(JOBS),--jobs $(JOBS)) $(if $(NODES),--nodes $(NODES)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) $(ARGS)
 
 .PHONY: bench-simulate

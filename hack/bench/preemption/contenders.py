@@ -55,6 +55,8 @@ class Contender:
     has_extender: bool = False
     policy: Mapping[str, str] = field(default_factory=dict)
     """Keys of the ConfigMap `reprieve-policy`, beyond those that all contenders have."""
+    has_budgets: bool = False
+    """Whether pods that are protected for a time have a PodDisruptionBudget."""
     simulated: str | None = None
     """The simulator's contender that it is compared with."""
 
@@ -98,6 +100,9 @@ CONTENDERS = (
         rights=("scheduling.k8s.io/priorityclasses",),
     ),
     Contender("guard", "Reprieve (guard)", has_reprieve=True),
+    Contender(
+        "guard-budgets", "Reprieve (guard, and budgets)", has_reprieve=True, has_budgets=True
+    ),
     EXTENDER,
     NO_NOTICE,
     POLICY_ONLY,
@@ -139,6 +144,8 @@ def running_contender(
         if contender.has_reprieve:
             programs = stack.enter_context(_reprieve(contender, cluster, kubectl, progress))
         kubectl.apply(*objects.before_the_jobs(), *objects.rights(_USER, contender.rights))
+        if contender.has_budgets:
+            kubectl.apply(*objects.budgets())
         if contender.has_extender:
             authority = folder / "ca.crt"
             authority.write_bytes(_certificate_authority(kubectl))

@@ -28,6 +28,10 @@ _SIGTERM_HINT = "sigterm:"
 _BACKOFF_LIMIT = 1000
 _LOWEST = min(tier.priority for tier in TIERS)
 
+_TIER = "bench.reprieve/tier"
+_NO_EVICTION = 1_000_000
+"""Pods that must be available: more than there are. A Job has no scale, so that `maxUnavailable`
+is not possible."""
 POLICY = {
     "checkpointTimeout": "10s",
     "maxDeferral": "5s",
@@ -49,6 +53,27 @@ def before_the_jobs() -> list[Document]:
     metadata = {"name": NAMESPACE, "annotations": {keys.ALLOWED_PREEMPTION_CLASSES: "0-9"}}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     return [namespace, *(_priority_class(tier) for tier in TIERS)]
+
+
+def budgets() -> list[Document]:
+    """Return a PodDisruptionBudget that allows no eviction of pods that are protected for a time.
+
+    kube-scheduler prefers other victims to those of such a budget, and takes these where it finds
+    no others.
+    """
+    return [
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": tier.name, "namespace": NAMESPACE},
+            "spec": {
+                "minAvailable": _NO_EVICTION,
+                "selector": {"matchLabels": {_TIER: tier.name}},
+            },
+        }
+        for tier in TIERS
+        if tier.toleration_seconds
+    ]
 
 
 def rights(user: str, resources: Sequence[str]) -> list[Document]:
@@ -135,7 +160,7 @@ def _template(of: Job, port: int) -> Document:
     }
     return {
         "metadata": {
-            "labels": {keys.PREEMPTION_CLASS: str(of.preemption_class)},
+            "labels": {keys.PREEMPTION_CLASS: str(of.preemption_class), _TIER: of.tier.name},
             "annotations": {
                 _SIGKILL_DELAY: f"{_sigkill_delay_seconds(of)}s",
                 **_says_of_checkpoints(of, port),

@@ -161,9 +161,19 @@ def test_a_runs_answers_are_readable_by_the_policy() -> None:
     )
 
     assert plan.hint == checkpoint_plan.HttpHint(port=4711, path="/checkpoint")
-    assert template["metadata"]["labels"] == {keys.PREEMPTION_CLASS: "3"}
+    assert template["metadata"]["labels"][keys.PREEMPTION_CLASS] == "3"
     assert template["spec"]["containers"][0]["ports"] == [{"containerPort": 4711}]
     assert template["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "2"}}
+
+
+def test_the_budgets_select_the_pods_that_are_protected_for_a_time() -> None:
+    selectors = [budget["spec"]["selector"]["matchLabels"] for budget in objects.budgets()]
+    for tier in trace.TIERS:
+        labels = objects.job(replace(a_job(), tier=tier), port=1)["spec"]["template"]["metadata"][
+            "labels"
+        ]
+        is_selected = any(selector.items() <= labels.items() for selector in selectors)
+        assert is_selected == (tier.toleration_seconds > 0)
 
 
 @pytest.mark.parametrize("checkpoints", [None, replace(HINTED, takes_hints=False)])
