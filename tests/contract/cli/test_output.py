@@ -33,7 +33,7 @@ EXCEPTIONS: Mapping[str, set[str]] = {
     "output/progress.py": {"Console"},
     "commands/cleanup.py": {"Console"},
     "commands/reclaim.py": {"click.confirm"},
-    # `rich` prints the table (`unit/cli/test_watch_table.py`), and the page, whose lines are escaped.
+    # `rich` prints the table (`unit/cli/test_watch_table.py`), and the page with escaped lines.
     "commands/watch.py": {"Console", "Live"},
     # A format of `check`, whose parts are printed by `echo_part`.
     "commands/check.py": {"writer.write"},
