@@ -8,6 +8,7 @@ to `COMMANDS`.
 import contextlib
 import errno
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import click
+
+from reprieve_cli.output.terminal import echo, echo_part
 
 _EXIT_INTERRUPTED = 128 + 2
 """The status that a shell reports for a program that SIGINT ended."""
@@ -122,14 +125,16 @@ def main() -> NoReturn:
             )
         )
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        echo_part(shown.getvalue(), err=True)
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(_EXIT_INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - an internal error
         if isinstance(error, OSError) and error.errno in _NO_SPACE:
             _exit_without_output(error)
-        traceback.print_exc()
+        echo_part(traceback.format_exc(), err=True)
         sys.exit(_EXIT_SOFTWARE)
 
 
@@ -139,6 +144,6 @@ def _exit_without_output(error: OSError) -> NoReturn:
     Without the replacement of standard output, Python would fail once more to write the rest of it.
     """
     with contextlib.suppress(OSError):  # Standard error may be full, too.
-        click.echo(f"Error: cannot write the output: {str(error.strerror).lower()}", err=True)
+        echo(f"Error: cannot write the output: {str(error.strerror).lower()}", err=True)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(_EXIT_NO_OUTPUT)

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from reprieve_cli.names import NamespaceNameType, namespace_violation
+from reprieve_cli.output.terminal import echo
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.login import namespace_of_context
 
@@ -114,7 +115,7 @@ def run(target: ClusterTarget, work: Callable[[Api], Coroutine[Any, Any, int]]) 
 
 def fail(sentence: str) -> NoReturn:
     """Print the reason and exit with the status of a failure."""
-    click.echo(f"reprieve: {sentence}", err=True)
+    echo(f"reprieve: {sentence}", err=True)
     raise SystemExit(EXIT_FAILED)
 
 

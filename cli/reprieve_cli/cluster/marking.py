@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from reprieve_cli.output.terminal import echo
 from reprieve_policy.gangs import disruption, membership
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.kube.objects import PodView, Spec, annotations_of, labels_of
@@ -76,13 +77,11 @@ async def set_mark(
         await api.patch(path, body, dict, params={"dryRun": "All"} if is_dry_run else None)
     except ApiError as error:
         if error.is_not_found:
-            click.echo(f"{name} is already gone")
+            echo(f"{name} is already gone")
             return True
-        click.echo(f"{name}: {describe_error(error)}", err=True)
+        echo(f"{name}: {describe_error(error)}", err=True)
         return False
-    click.echo(
-        f"{name} soft eviction requested{_gang_note(pod)}{' (dry run)' if is_dry_run else ''}"
-    )
+    echo(f"{name} soft eviction requested{_gang_note(pod)}{' (dry run)' if is_dry_run else ''}")
     return True
 
 
@@ -114,12 +113,12 @@ async def wait(
             async for victim in victims.follow(api, namespace, marked=pods):
                 if victim.uid not in waiting:
                     continue
-                click.echo(build_line(victim, datetime.now(UTC)))
+                echo(build_line(victim, datetime.now(UTC)))
                 if victim.is_finished:
                     waiting.discard(victim.uid)
                     stayed += victim.phase in _SURVIVING_PHASES
                 if not waiting:
                     break
     except TimeoutError:
-        click.echo(f"reprieve: timed out: {len(waiting)} of {len(pods)} pods remain", err=True)
+        echo(f"reprieve: timed out: {len(waiting)} of {len(pods)} pods remain", err=True)
     return stayed + len(waiting)

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from reprieve_cli.output.finding import printable
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_policy.verdict import quote
@@ -168,7 +170,8 @@ def build_table(rows: Iterable[VictimRow], now: datetime, layout: TableLayout) -
         captions.insert(0, "no victims")
     elif len(ordered) > len(shown):
         captions.insert(0, f"and {len(ordered) - len(shown)} more")
-    table.caption = "\n".join(captions) or None
+    # An error of the API server may hold square brackets, which `rich` reads as markup.
+    table.caption = escape("\n".join(captions)) or None
     table.caption_justify = "left"
     return table
 
@@ -177,7 +180,7 @@ def _fit(victims: Sequence[VictimStatus], now: datetime, layout: TableLayout) ->
     """Return the columns that fit, with their widths."""
     columns = [each for each in _COLUMNS if layout.in_all_namespaces or each is not _NAMESPACE]
     widths = {
-        column: max(len(column.title), *(len(column.cell(each, now)) for each in victims), 0)
+        column: max(len(column.title), *(len(_content(column, each, now)) for each in victims), 0)
         for column in columns
     }
 
@@ -196,8 +199,14 @@ def _fit(victims: Sequence[VictimStatus], now: datetime, layout: TableLayout) ->
 def _cell(column: _Column, victim: VictimStatus, now: datetime) -> Text | ProgressBar | str:
     if column is _PHASE:
         is_known = victim.phase in tuple(Phase)
-        return Text(victim.phase, style=_COLOURS.get(Phase(victim.phase), "") if is_known else "")
-    return _bar(victim, now) if column is _BAR else Text(column.cell(victim, now))
+        colour = _COLOURS.get(Phase(victim.phase), "") if is_known else ""
+        return Text(_content(column, victim, now), style=colour)
+    return _bar(victim, now) if column is _BAR else Text(_content(column, victim, now))
+
+
+def _content(column: _Column, victim: VictimStatus, now: datetime) -> str:
+    """Return the text of a cell; `rich` prints most control characters as they are."""
+    return printable(column.cell(victim, now))
 
 
 def _bar(victim: VictimStatus, now: datetime) -> ProgressBar | str:

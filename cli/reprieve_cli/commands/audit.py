@@ -10,8 +10,9 @@ from reprieve_cli.cluster import connection
 from reprieve_cli.cluster.cluster import ClusterReader
 from reprieve_cli.cluster.cluster_policy import ClusterPolicy
 from reprieve_cli.cluster.connection import ClusterTarget, cluster_options
-from reprieve_cli.output.finding import Finding, Level, ObjectName, Summary, printable
+from reprieve_cli.output.finding import Finding, Level, ObjectName, Summary
 from reprieve_cli.output.formats import gauge, report
+from reprieve_cli.output.terminal import echo, echo_part
 from reprieve_policy.admission.rules import RULES
 from reprieve_policy.config.namespace import EXEMPT
 from reprieve_policy.kube.kinds import KINDS
@@ -68,7 +69,7 @@ class Audit:
         policy = await reader.read_policy()
         if not self._namespace or self._namespace in policy.namespaces:
             await self._read(reader, policy)
-        click.echo(self._report.end(self._summary), nl=False)
+        echo_part(self._report.end(self._summary))
         return self._summary.exit_status(strict=self._is_strict)
 
     async def _read(self, reader: ClusterReader, policy: ClusterPolicy) -> None:
@@ -103,13 +104,13 @@ class Audit:
         ]
 
     def _report_unreadable(self, reason: str) -> None:
-        finding = Finding(level=Level.UNREADABLE, message=printable(reason))
-        click.echo(f"unreadable: {finding.message}", err=True)
+        finding = Finding(level=Level.UNREADABLE, message=reason)
+        echo(f"unreadable: {finding.message}", err=True)
         self._write([finding])
 
     def _write(self, findings: Sequence[Finding]) -> None:
         self._summary.count(findings)
-        click.echo(self._report.page(findings), nl=False)
+        echo_part(self._report.page(findings))
 
 
 def _namespace_of(name: ObjectName) -> str:

@@ -21,7 +21,7 @@ from reprieve_cli.cluster.connection import (
 from reprieve_cli.cluster.named_pods import NotFound, find_pods
 from reprieve_cli.cluster.victim_table import build_line
 from reprieve_cli.names import PodSubjectType
-from reprieve_cli.output.finding import printable
+from reprieve_cli.output.terminal import echo
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import ObjectMeta, annotations_of, labels_of
 from reprieve_policy.kube.pods import Pod
@@ -75,13 +75,13 @@ async def _cancel(api: Api, *, target: ClusterTarget, options: CancelOptions) ->
     try:
         pods = await find_pods(api, target.namespace, options.subjects, options.selector)
     except NotFound as error:
-        click.echo(f"reprieve: {printable(str(error))}", err=True)
+        echo(f"reprieve: {error}", err=True)
         return EXIT_FAILED
     if len(pods) != 1:
         # A workload or a selector also names pods that are no victims: leave them out silently.
         pods = [pod for pod in pods if _is_victim(pod.metadata)]
     if not pods:
-        click.echo("no victims match", err=True)
+        echo("no victims match", err=True)
         return 0
     results = [await _cancel_one(api, pod, is_dry_run=options.is_dry_run) for pod in pods]
     return int(not all(results))
@@ -110,20 +110,20 @@ async def _cancel_one(api: Api, pod: Pod, *, is_dry_run: bool) -> bool:
     metadata = pod.metadata
     name = f"pod/{metadata.name}"
     if metadata.deletionTimestamp is not None:
-        click.echo(f"{name} is already being deleted: it cannot be kept", err=True)
+        echo(f"{name} is already being deleted: it cannot be kept", err=True)
         return False
     if not _is_victim(metadata):
-        click.echo(f"{name} is no victim: nothing to cancel", err=True)
+        echo(f"{name} is no victim: nothing to cancel", err=True)
         return False
     path = object_path("pods", metadata.namespace, metadata.name)
     try:
         params = {"dryRun": "All"} if is_dry_run else None
         await api.patch(path, build_patch(metadata), dict, params=params)
     except ApiError as error:
-        click.echo(f"{name}: {describe_error(error)}", err=True)
+        echo(f"{name}: {describe_error(error)}", err=True)
         return False
     victim = victims.read(PartialObjectMetadata(metadata=metadata))
     note = " (dry run)" if is_dry_run else ""
     was = build_line(victim, datetime.now(UTC)).split("  ", 2)[-1]
-    click.echo(f"{name} soft eviction cancelled{note}; it was: {was}")
+    echo(f"{name} soft eviction cancelled{note}; it was: {was}")
     return True

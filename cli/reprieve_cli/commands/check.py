@@ -12,6 +12,7 @@ from reprieve_cli.checking.known_objects import KnownObjects
 from reprieve_cli.names import NamespaceNameType
 from reprieve_cli.output.finding import Finding, Summary
 from reprieve_cli.output.progress import track
+from reprieve_cli.output.terminal import echo_part
 
 FORMATS = {"text": "text", "json": "document", "sarif": "sarif", "github": "github"}
 
@@ -83,7 +84,7 @@ def command(
     findings = _findings(items, collect(items, is_complete=bool(policy)), summary)
     writer = import_module(f"reprieve_cli.output.formats.{FORMATS[output]}")
     for part in writer.write(findings, summary):
-        click.echo(part, nl=False)
+        echo_part(part)
     ctx.exit(summary.exit_status(strict=strict))
 
 

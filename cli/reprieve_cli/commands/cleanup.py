@@ -26,7 +26,7 @@ from reprieve_cli.cluster.connection import (
 )
 from reprieve_cli.cluster.installation import LEASE, NAMESPACE, leader_of
 from reprieve_cli.names import NamespaceNameType, ObjectNameType
-from reprieve_cli.output.finding import printable
+from reprieve_cli.output.terminal import echo
 from reprieve_policy import keys
 from reprieve_policy.kube.jobs import Job
 from reprieve_policy.kube.objects import ObjectMeta, annotations_of, labels_of
@@ -168,7 +168,7 @@ async def _cleanup(
 ) -> int:
     holder = await _lease_holder(api, object_path("leases", *operator))
     if holder and not force:
-        click.echo(
+        echo(
             f"reprieve: the operator is running ({holder} holds its lease) and would write again: "
             "stop it first, or pass --force",
             err=True,
@@ -197,8 +197,8 @@ async def _warn_of_pending_bare_pods(
         pod_name = annotations_of(record).get(keys.BARE_POD, "")
         pod = f"{labels_of(record)[keys.BARE_POD]}/pod/{pod_name}"
         location = f"controllerrevision/{record.name} in namespace {operator_namespace}"
-        click.echo(
-            printable(f"{pod} is still to be recreated: its manifest is only in {location}"),
+        echo(
+            f"{pod} is still to be recreated: its manifest is only in {location}",
             err=True,
         )
 
@@ -262,9 +262,9 @@ async def _apply(api: Api, patch: _CleanupPatch, *, is_dry_run: bool) -> bool:
     except ApiError as error:
         if error.is_not_found:
             return True
-        click.echo(f"{patch.name}: {describe_error(error)}", err=True)
+        echo(f"{patch.name}: {describe_error(error)}", err=True)
         return False
-    click.echo(f"{patch.name} cleaned{' (dry run)' if is_dry_run else ''}")
+    echo(f"{patch.name} cleaned{' (dry run)' if is_dry_run else ''}")
     return True
 
 

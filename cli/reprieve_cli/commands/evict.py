@@ -14,7 +14,7 @@ from reprieve_cli.cluster.connection import EXIT_FAILED, ClusterTarget, cluster_
 from reprieve_cli.cluster.named_pods import NotFound, find_pods
 from reprieve_cli.cluster.victim_table import build_line
 from reprieve_cli.names import PodSubjectType
-from reprieve_cli.output.finding import printable
+from reprieve_cli.output.terminal import echo
 from reprieve_policy import keys
 from reprieve_policy.kube.pods import Pod, has_ended
 from reprieve_policy.lifecycle import mark
@@ -62,14 +62,14 @@ async def _evict(api: Api, *, target: ClusterTarget, options: EvictOptions) -> i
     try:
         pods = await find_pods(api, target.namespace, options.subjects, options.selector)
     except NotFound as error:
-        click.echo(f"reprieve: {printable(str(error))}", err=True)
+        echo(f"reprieve: {error}", err=True)
         return EXIT_FAILED
     if not pods:
-        click.echo("no pods match", err=True)
+        echo("no pods match", err=True)
         return 0
     found = await installation.read(api, datetime.now(UTC))
     if found.is_absent:
-        click.echo(
+        echo(
             "reprieve: Reprieve is not installed in this cluster, or under other names: no pod is "
             "marked, because no operator would act on it",
             err=True,
@@ -79,7 +79,7 @@ async def _evict(api: Api, *, target: ClusterTarget, options: EvictOptions) -> i
     remaining = len(pods) - len(marked)
     if options.wait_options.enabled and not options.is_dry_run:
         if found.has_no_leader:
-            click.echo(
+            echo(
                 "no operator is running: the pods are evicted when one starts "
                 f"(kubectl get pods -n {found.namespace})",
                 err=True,
@@ -94,12 +94,12 @@ async def _mark(api: Api, found: Pod, options: EvictOptions) -> PartialObjectMet
     victim = victims.read(pod)
     name = f"pod/{victim.name}"
     if has_ended(found):
-        click.echo(f"{name} has already ended ({found.status.phase}): not evicted", err=True)
+        echo(f"{name} has already ended ({found.status.phase}): not evicted", err=True)
         return None
     # A reprieve refuses a scheduler's request; a user may still evict the pod.
     is_reprieved = victim.phase == Phase.REPRIEVED
     if victim.state is not None and not victim.is_finished and not is_reprieved:
-        click.echo(f"{name} is already being evicted ({build_line(victim, datetime.now(UTC))})")
+        echo(f"{name} is already being evicted ({build_line(victim, datetime.now(UTC))})")
         return pod
     wanted = {"labels": {keys.SOFT_EVICTION: mark.REQUESTED}}
     is_set = await marking.set_mark(api, pod, wanted, name, is_dry_run=options.is_dry_run)

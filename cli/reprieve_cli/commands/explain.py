@@ -3,7 +3,6 @@
 It reads the cluster and decides with the same functions as the webhooks and the operator.
 """
 
-import json
 from datetime import UTC, datetime
 from functools import partial
 
@@ -18,7 +17,7 @@ from reprieve_cli.cluster.pods import PodContext, progress_of
 from reprieve_cli.cluster.victim_table import build_current, build_eviction
 from reprieve_cli.names import PodSubjectType
 from reprieve_cli.output.explanation import build_document, build_text
-from reprieve_cli.output.finding import printable
+from reprieve_cli.output.terminal import echo, to_json
 from reprieve_cli.simulation.preemptor_refusal import PreemptorRefusals
 from reprieve_policy import keys
 from reprieve_policy.facts import Facts
@@ -69,12 +68,12 @@ async def _explain(api: Api, *, namespace: str, subject: str, is_json: bool) -> 
     try:
         found = await find_pods(api, namespace, [subject], None)
     except NotFound as error:
-        click.echo(f"reprieve: {printable(str(error))}", err=True)
+        echo(f"reprieve: {error}", err=True)
         return EXIT_FAILED
     pods = [pod for pod in found if not has_ended(pod)]
     if not pods:
         state = "has already ended" if found else "has no pods"
-        click.echo(f"reprieve: {printable(subject)}: {state}", err=True)
+        echo(f"reprieve: {subject}: {state}", err=True)
         return EXIT_FAILED
     reader = ClusterReader(api, namespace, _report_unreadable)
     context, now = PodContext(api, _report_unreadable), datetime.now(UTC)
@@ -83,7 +82,7 @@ async def _explain(api: Api, *, namespace: str, subject: str, is_json: bool) -> 
     refusals = PreemptorRefusals(api, policy, now, _report_unreadable)
     for number, pod in enumerate(pods):
         if number and not is_json:
-            click.echo()
+            echo()
         refusal = await refusals.find(pod)
         await _explain_pod(api, context, pod, facts, now, refusal, is_json=is_json)
     return 0
@@ -107,11 +106,12 @@ async def _explain_pod(
         document = {"pod": victim.name, **build_document(explanation, eviction, refusal)}
         if is_victim:
             document["eviction"] = build_eviction(victim)
-        click.echo(json.dumps(document, ensure_ascii=False))
+        echo(to_json(document))
         return
     current = build_current(victim, now) if is_victim else ()
     title = f"pod/{victim.name} in namespace {victim.namespace}"
-    click.echo("\n".join(build_text(title, explanation, eviction, current, refusal)))
+    for line in build_text(title, explanation, eviction, current, refusal):
+        echo(line)
 
 
 async def _previewed_pod(context: PodContext, pod: Pod, now: datetime) -> PreviewedPod:
@@ -158,4 +158,4 @@ async def _scheduled_pod(
 
 
 def _report_unreadable(reason: str) -> None:
-    click.echo(f"unreadable: {printable(reason)}", err=True)
+    echo(f"unreadable: {reason}", err=True)

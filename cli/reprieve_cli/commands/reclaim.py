@@ -19,7 +19,7 @@ from reprieve_cli.cluster.connection import EXIT_FAILED, ClusterTarget, run, who
 from reprieve_cli.cluster.node_pods import read_candidates
 from reprieve_cli.cluster.pods import PodContext
 from reprieve_cli.names import ObjectNameType
-from reprieve_cli.output.finding import printable
+from reprieve_cli.output.terminal import echo, echo_styled
 from reprieve_cli.simulation.reclaim_plan import PlanRow, build_plan, decide_rows
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import ObjectMeta, labels_of
@@ -102,9 +102,9 @@ async def _reclaim(api: Api, *, name: str, options: ReclaimOptions) -> int:
     try:
         node, home, rows = await _plan(api, name, now)
     except _CannotReclaim as refusal:
-        click.echo(f"reprieve: node/{name}: {refusal}", err=True)
+        echo(f"reprieve: node/{name}: {refusal}", err=True)
         return EXIT_FAILED
-    click.echo("\n".join(build_plan(name, home, rows)))
+    echo_styled(build_plan(name, home, rows))
     to_evict = [row for row in rows if row.decision.action is ReclaimAction.EVICT]
     if not to_evict and not options.closes:
         return 0
@@ -128,9 +128,7 @@ async def _plan(api: Api, name: str, now: datetime) -> tuple[_TaintedNode, str, 
     if unreadable:
         # Without this, a namespace whose policy cannot be read would count as one that protects
         # no pod.
-        raise _CannotReclaim(
-            "cannot decide which pods may be evicted: " + "; ".join(map(printable, unreadable))
-        )
+        raise _CannotReclaim("cannot decide which pods may be evicted: " + "; ".join(unreadable))
     home = _home_of(node, policy)
     return node, home, decide_rows(candidates, home, policy, now)
 
@@ -151,9 +149,7 @@ def _home_of(node: _TaintedNode, policy: ClusterPolicy) -> str:
         raise _CannotReclaim(str(home))
     if home not in policy.namespaces:
         # Without this, a typing error in the label would empty the node.
-        raise _CannotReclaim(
-            f'its home namespace "{printable(home)}" does not exist, or you may not read it'
-        )
+        raise _CannotReclaim(f'its home namespace "{home}" does not exist, or you may not read it')
     return home
 
 
@@ -186,7 +182,7 @@ async def _taint(api: Api, node: _TaintedNode, home: str, *, is_dry_run: bool) -
         object_path("nodes", None, name), patch, dict, content_type=JSON_PATCH, params=params
     )
     note = " (dry run)" if is_dry_run else ""
-    click.echo(f"node/{name} tainted {keys.HOME_NAMESPACE}={home}:{_TAINT_EFFECT}{note}")
+    echo(f"node/{name} tainted {keys.HOME_NAMESPACE}={home}:{_TAINT_EFFECT}{note}")
 
 
 async def _mark_all(

@@ -7,7 +7,7 @@
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import yaml
@@ -16,6 +16,7 @@ from reprieve_cli.checking.known_objects import POLICY_MAP
 from reprieve_cli.manifests import documents, manifest_objects, sources
 from reprieve_cli.manifests.manifest_objects import ManifestObject
 from reprieve_cli.manifests.sources import Unreadable
+from reprieve_cli.output.finding import printable
 from reprieve_policy.cel import policies
 from reprieve_policy.config import settings as policy_settings
 from reprieve_policy.config.settings import PolicySettings
@@ -75,23 +76,25 @@ def render_policy_defaults(output: Any) -> None:
 def _read_settings(path: Path) -> PolicySettings:
     found = [item.resource for item in _manifest_objects(path) if item.name == POLICY_MAP]
     if len(found) != 1 or found[0] is None:
-        raise click.ClickException(
-            f"{path}: must have one readable ConfigMap {POLICY_MAP.name}, has {len(found)}"
-        )
+        _fail(f"{path}: must have one readable ConfigMap {POLICY_MAP.name}, has {len(found)}")
     parsed = policy_settings.parse(found[0].data or {})
-    if isinstance(parsed, PolicySettings):
-        return parsed
-    raise click.ClickException("\n".join(map(str, parsed)))
+    if not isinstance(parsed, PolicySettings):
+        _fail(*map(str, parsed))
+    return parsed
 
 
 def _manifest_objects(path: Path) -> Iterator[ManifestObject]:
     for text in sources.read_all([str(path)], recursive=True):
         if isinstance(text.content, Unreadable):
-            raise click.ClickException(f"{text.file}: {text.content.reason}")
+            _fail(f"{text.file}: {text.content.reason}")
         for item in documents.read_unless_of_another_purpose(text, text.content) or ():
             if isinstance(item, Unreadable):
-                raise click.ClickException(f"{text.file}: {item.reason}")
+                _fail(f"{text.file}: {item.reason}")
             yield manifest_objects.build(item[1], POLICY_MAP.namespace)
+
+
+def _fail(*sentences: str) -> NoReturn:
+    raise click.ClickException("\n".join(map(printable, sentences)))
 
 
 class _Dumper(yaml.SafeDumper):

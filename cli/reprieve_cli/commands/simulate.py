@@ -3,7 +3,6 @@
 The scheduler extender decides with the same functions.
 """
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,8 +22,8 @@ from reprieve_cli.cluster.connection import (
 )
 from reprieve_cli.manifests.sources import Unreadable
 from reprieve_cli.names import NamespaceNameType
-from reprieve_cli.output.finding import printable
 from reprieve_cli.output.progress import ProgressCounter
+from reprieve_cli.output.terminal import echo, echo_styled, to_json
 from reprieve_cli.simulation import dump, preemptor
 from reprieve_cli.simulation.preemptor import PreemptorRequest
 from reprieve_cli.simulation.result import Simulation, build_document, build_text
@@ -67,7 +66,7 @@ class _UnreadableReporter:
 
     def report(self, reason: str) -> None:
         self.count += 1
-        click.echo(f"unreadable: {printable(reason)}", err=True)
+        echo(f"unreadable: {reason}", err=True)
 
 
 @click.command(short_help="Show which pods a pod would preempt, and why not others.")
@@ -167,7 +166,7 @@ async def _simulate_cluster(
 
 def _report_missing(kinds: Iterable[dump.MissingKind], files: Sequence[str]) -> None:
     for missing in kinds:
-        click.echo(f"no {missing.kind} in {', '.join(files)}: {missing.consequence}", err=True)
+        echo(f"no {missing.kind} in {', '.join(files)}: {missing.consequence}", err=True)
 
 
 def _add_and_count(
@@ -184,7 +183,7 @@ def _read(file: str, namespace: str) -> PreemptorRequest:
     try:
         return preemptor.read(file, namespace)
     except Unreadable as error:
-        fail(f"{file}: {printable(error.reason)}")
+        fail(f"{file}: {error.reason}")
 
 
 def _decide_and_print(
@@ -199,21 +198,21 @@ def _decide_and_print(
         fail("no nodes: the cluster or the dump has none, or they could not be read")
     unknown = [node for node in options.nodes if node not in snapshot.nodes]
     if unknown:
-        fail(f"node/{printable(unknown[0])}: not found")
+        fail(f"node/{unknown[0]}: not found")
     nodes = tuple(dict.fromkeys(options.nodes)) or tuple(sorted(snapshot.nodes))
     try:
         pod = preemptor.build_preemptor(request, builder)
     except Unreadable as error:
-        fail(f"{options.file}: {printable(error.reason)}")
+        fail(f"{options.file}: {error.reason}")
     if files:
         _report_missing(dump.missing_references(builder), files)
     mismatch = preemptor.priority_mismatch(request, builder)
     if mismatch:
-        click.echo(printable(mismatch), err=True)
+        echo(mismatch, err=True)
     decision = selection.decide(pod, snapshot, nodes)
     simulation = Simulation(preemptor=pod, snapshot=snapshot, nodes=nodes, decision=decision)
     if options.is_json:
-        click.echo(json.dumps(build_document(simulation), ensure_ascii=False))
+        echo(to_json(build_document(simulation)))
     else:
-        click.echo("\n".join(build_text(simulation)))
+        echo_styled(build_text(simulation))
     return EXIT_FAILED if unreadable.count else int(not simulation.has_room)

@@ -1,6 +1,5 @@
 """`reprieve status`: whether Reprieve is installed and works, and what to do where it does not."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from reprieve_cli.cluster.connection import EXIT_FAILED, ClusterTarget, run, who
 from reprieve_cli.cluster.health import ClusterState, Deployment, Health, StatusRow, build_rows
 from reprieve_cli.cluster.installation import LEASE, WEBHOOKS, Absence, read_if_allowed
 from reprieve_cli.output.finding import printable
+from reprieve_cli.output.terminal import echo, echo_styled, to_json
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import UNTOUCHED
 from reprieve_policy.kube.webhook_configurations import WebhookConfiguration
@@ -50,10 +50,9 @@ async def _show(api: Api, *, is_json: bool) -> int:
     now = datetime.now(UTC)
     rows = build_rows(await _read(api, now), now)
     if is_json:
-        click.echo(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
+        echo(to_json([asdict(row) for row in rows]))
     else:
-        for line in build_text(rows):
-            click.echo(line)
+        echo_styled(build_text(rows))
     found = {row.health for row in rows}
     if Health.PROBLEM in found:
         return _EXIT_PROBLEM
@@ -67,7 +66,7 @@ def build_text(rows: Sequence[StatusRow]) -> list[str]:
         health = click.style(f"{row.health:8}", fg=_COLOURS[row.health])
         lines.append(f"{row.subject:13} {health} {printable(row.detail)}")
         if row.advice:
-            lines.append(f"{'':22} -> {row.advice}")
+            lines.append(f"{'':22} -> {printable(row.advice)}")
     return lines
 
 

@@ -5,7 +5,6 @@ of the page.
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -38,6 +37,7 @@ from reprieve_cli.cluster.victim_table import (
 )
 from reprieve_cli.cluster.victims import VictimStatus
 from reprieve_cli.output.finding import printable
+from reprieve_cli.output.terminal import echo, echo_part, to_json
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_runtime.client.api import Api, ApiError
@@ -140,10 +140,7 @@ def build_json(victim: VictimStatus, now: datetime) -> str:
         "preemptionClass": victim.preemption_class,
         **({} if state is None else _state_fields(state)),
     }
-    return json.dumps(
-        {key: value for key, value in document.items() if value not in ("", None)},
-        ensure_ascii=False,
-    )
+    return to_json({key: value for key, value in document.items() if value not in ("", None)})
 
 
 def build_json_step(step: VictimStep) -> str:
@@ -156,7 +153,7 @@ def build_json_step(step: VictimStep) -> str:
         "step": step.reason,
         "note": step.note,
     }
-    return json.dumps(document, ensure_ascii=False)
+    return to_json(document)
 
 
 def build_json_timeline(
@@ -221,10 +218,11 @@ async def _print_current(api: Api, *, target: ClusterTarget, form: Form, with_st
     made = await steps.list_steps(api, target.namespace) if found and with_steps else {}
     now = datetime.now(UTC)
     for victim in found:
-        shown = form.timeline(victim, made.get(victim.uid, ()), now)
-        click.echo("\n".join(shown) if with_steps else form.change(victim, now))
+        timeline = form.timeline(victim, made.get(victim.uid, ()), now)
+        for line in timeline if with_steps else [form.change(victim, now)]:
+            echo(line)
     if not found:
-        click.echo("no victims", err=True)
+        echo("no victims", err=True)
     return 0
 
 
@@ -238,7 +236,7 @@ async def _print_changes(
         was_interrupted = interruption.describe() != ""
         interruption.note(error)
         if was_interrupted != (error is not None):
-            click.echo(interruption.describe() or "the API server answers again", err=True)
+            echo(interruption.describe() or "the API server answers again", err=True)
 
     made = dict(await steps.list_steps(api, target.namespace)) if with_steps else {}
 
@@ -249,12 +247,12 @@ async def _print_changes(
             totals.see(victim, times.since, now)
             times.see(victim)
             for step in earlier.pop(victim.uid, ()):
-                click.echo(form.step(step))
-            click.echo(form.change(victim, now))
+                echo(form.step(step))
+            echo(form.change(victim, now))
 
     async def print_steps() -> None:
         async for step in steps.follow(api, target.namespace, made):
-            click.echo(form.step(step))
+            echo(form.step(step))
 
     following = [print_victims(), *([print_steps()] if with_steps else [])]
     tasks = [asyncio.create_task(each) for each in following]
@@ -266,7 +264,7 @@ async def _print_changes(
         for task in tasks:
             task.cancel()
         if form.has_totals and totals.ended:
-            click.echo(totals.describe(), err=True)
+            echo(totals.describe(), err=True)
     return 0
 
 
@@ -317,18 +315,22 @@ class _PageRequest(NamedTuple):
     is_json: bool
 
     def read(self) -> str:
+        """Return what to show: lines of text, or one of JSON."""
         document = operator_page.read(self.url, self.token)
         if self.is_json:
-            return json.dumps(document, ensure_ascii=False)
+            return to_json(document)
         lines = operator_page.build_lines(document, self.namespace, with_steps=self.with_steps)
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
+
+    def show(self) -> None:
+        echo_part(f"{self.read()}\n")
 
 
 def _show_page(page: _PageRequest, console: Console, *, once: bool) -> None:
     """Print the page once, or again and again; on a terminal in the same place."""
     try:
         if once:
-            click.echo(page.read())
+            page.show()
         elif can_update(console) and not page.is_json:
             with Live(console=console, auto_refresh=False) as live:
                 while True:
@@ -336,7 +338,7 @@ def _show_page(page: _PageRequest, console: Console, *, once: bool) -> None:
                     time.sleep(_PAGE_SECONDS)
         else:
             while True:
-                click.echo(page.read())
+                page.show()
                 time.sleep(_PAGE_SECONDS)
     except PageError as error:
         fail(str(error))

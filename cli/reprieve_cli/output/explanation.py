@@ -37,7 +37,8 @@ def build_text(
         ("steps of an eviction", (f"{i}. {step}" for i, step in enumerate(eviction.steps, 1))),
     )
     for title, lines in sections:
-        yield f"\n{title}:"
+        yield ""
+        yield f"{title}:"
         yield from (f"  {line}" for line in lines)
 
 

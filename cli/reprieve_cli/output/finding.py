@@ -92,6 +92,8 @@ class Summary:
 
 def printable(text: str) -> str:
     """Return `text` as one line without control characters: names are chosen by users."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 

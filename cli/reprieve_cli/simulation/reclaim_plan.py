@@ -36,9 +36,9 @@ class PlanRow:
 
     @property
     def name(self) -> str:
-        """The pod's namespace and name."""
+        """The pod's namespace and name, as they are shown."""
         metadata = self.candidate.pod.metadata
-        return f"{metadata.namespace}/{metadata.name}"
+        return printable(f"{metadata.namespace}/{metadata.name}")
 
 
 def decide_rows(
@@ -61,7 +61,7 @@ def build_plan(node: str, home: str, rows: Sequence[PlanRow]) -> Iterator[str]:
         action = click.style(
             f"{row.decision.action.name.lower():7}", fg=_COLOURS[row.decision.action]
         )
-        yield f"  {action}  {row.name:{width}}  {', '.join(_remarks(row))}".rstrip()
+        yield f"  {action}  {row.name:{width}}  {printable(', '.join(_remarks(row)))}".rstrip()
 
 
 def _decide(

@@ -181,11 +181,13 @@ def _candidates(simulation: Simulation) -> Iterator[str]:
     yield f"victims on {_summary(decision.best, now)}:"
     yield from _victims(decision.best.all_pods, simulation.snapshot)
     if decision.best.other_victims:
-        yield "\nfor the rest of its gang:"
+        yield ""
+        yield "for the rest of its gang:"
         yield from _victims(decision.best.other_victims, simulation.snapshot)
     if len(decision.candidates) > 1:
         shown = decision.candidates[1 : _MAX_ROWS + 1]
-        yield "\nother candidates, best first:"
+        yield ""
+        yield "other candidates, best first:"
         yield from (f"  {_summary(candidate, now)}" for candidate in shown)
         yield from _more(["candidate"] * (len(decision.candidates) - _MAX_ROWS - 1))
 
@@ -221,7 +223,8 @@ def _summary(candidate: PreemptionCandidate, now: datetime) -> str:
 def _section(title: str, rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
     if not rows:
         return
-    yield f"\n{title}:"
+    yield ""
+    yield f"{title}:"
     # Users choose names, and details contain names: without this, one could drive the terminal.
     shown = [(printable(name), word, printable(detail)) for name, word, detail in rows[:_MAX_ROWS]]
     widths = [max(len(row[column]) for row in shown) for column in (0, 1)]

@@ -525,16 +525,45 @@ def test_a_binding_copies_neither_mark_nor_state_to_the_pod(
     users: UsersByRight, pod: str, mark: str
 ) -> None:
     part, key, value = (MARKS | STATE)[mark]
+    done = bind(users.owner, pod, {part: {key: value}})
+    assert refused(done, "a binding may not carry a soft-eviction mark or its state"), done.output
+
+
+@pytest.mark.parametrize(
+    ("part", "key"),
+    [
+        ("labels", keys.POD_GROUP),
+        ("labels", keys.JOB),
+        ("annotations", keys.VOLCANO_GROUP),
+        ("annotations", keys.DISRUPTION_MODE),
+    ],
+)
+def test_only_who_may_delete_its_pods_has_a_pod_join_a_gang_by_a_binding(
+    users: UsersByRight, pod: str, part: str, key: str
+) -> None:
+    metadata = {part: {key: "gang"}}
+    done = bind(users.writer, pod, metadata)
+    assert refused(done, "having a pod join a gang by its binding needs"), done.output
+    # As a scheduler may, such as Volcano's, which copies the pod's annotations.
+    done = bind(users.deleter, pod, metadata)
+    assert done.status == 0, done.output
+
+
+def test_a_binding_may_have_other_labels(users: UsersByRight, pod: str) -> None:
+    done = bind(users.writer, pod, {"labels": {"topology.kubernetes.io/zone": "a"}})
+    assert done.status == 0, done.output
+
+
+def bind(person: ImpersonatedUser, pod: str, metadata: dict[str, Any]) -> Done:
     target = {"apiVersion": "v1", "kind": "Node", "name": "anywhere"}
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": {"name": pod, part: {key: value}},
+        "metadata": {"name": pod, **metadata},
         "target": target,
     }
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/binding"
-    done = users.owner.run("create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
-    assert refused(done, "a binding may not carry a soft-eviction mark or its state"), done.output
+    return person.run("create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
 
 
 RELEASES = {

@@ -142,6 +142,10 @@ def defended_as(text: str | None) -> dict[str, Any]:
     return {"annotations": {keys.PREEMPTION_PRIORITY_CLASS: text}}
 
 
+def using(quota: str) -> dict[str, Any]:
+    return {"labels": {keys.QUOTA_NAME: quota}}
+
+
 def patch(person: ImpersonatedUser, name: str, metadata: object, way: str = "") -> Done:
     return person.patch(name, json.dumps({"metadata": metadata}), way)
 
@@ -363,7 +367,7 @@ def test_updates_that_change_no_protection_are_admitted(users: UsersByRight, pod
 
 @pytest.mark.parametrize(
     "metadata",
-    [in_class("10"), in_class("2"), preemptible("false"), defended_as("gold")],
+    [in_class("10"), in_class("2"), preemptible("false"), defended_as("gold"), using("another")],
     ids=json.dumps,
 )
 def test_a_binding_changes_no_protection(

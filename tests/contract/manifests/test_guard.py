@@ -112,6 +112,20 @@ def test_a_marked_pod_that_joins_a_gang_is_guarded_by_every_key_of_a_gang() -> N
     assert joined == GANG_KEYS | {keys.SOFT_EVICTION, keys.KOORDINATOR_SOFT_EVICTION}
 
 
+def test_a_binding_names_nothing_that_protects_and_no_quota() -> None:
+    _, protection, _ = spec_of("reprieve-bindings")["validations"]
+    labels, _, annotations = protection["expression"].partition("&&")
+    protecting = {keys.PREEMPTION_CLASS, keys.PREEMPTIBLE, keys.QUOTA_NAME}
+    assert set(manifests.keys_in(labels)) == protecting
+    assert set(manifests.keys_in(annotations)) == {keys.PREEMPTION_PRIORITY_CLASS}
+
+
+def test_a_binding_that_names_a_gang_is_guarded_by_every_key_of_a_gang() -> None:
+    """`cluster/guard/test_marks.py` shows who may do so."""
+    *_, gang = spec_of("reprieve-bindings")["validations"]
+    assert set(manifests.keys_in(gang["expression"])) == GANG_KEYS
+
+
 @pytest.mark.parametrize(
     "policy", ["reprieve-soft-evictions", "reprieve-bindings", "reprieve-templates"]
 )

@@ -73,6 +73,8 @@ class StubApi:
     """Method, path with query, and header `Accept` of each call."""
     refuses: dict[str, int] = field(default_factory=dict)
     """The status with which a patch of a path is refused; 0 hangs up."""
+    refusal: str = "no"
+    """The message with which a patch is refused."""
     on_patch: Callable[[str, Any], None] = lambda _path, _body: None
     """What a patch does that is not refused."""
     deletions: list[tuple[str, Any]] = field(default_factory=list)
@@ -157,7 +159,7 @@ class StubApi:
             self.on_patch(*self.patches[-1])
         if not status and request.transport is not None:
             request.transport.abort()
-        refused = {"code": status, "reason": "Refused", "message": "no"}
+        refused = {"code": status, "reason": "Refused", "message": self.refusal}
         return web.json_response(
             {"metadata": {"resourceVersion": self.patched_version}} if status == 200 else refused,
             status=status or 502,

@@ -1,6 +1,7 @@
 """The live table of `reprieve watch` on terminals of different widths."""
 
 import io
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -70,3 +71,14 @@ def test_a_notice_and_the_number_of_hidden_victims_are_below_the_table() -> None
         "out of date since 12:00:00",
     ]
     assert "no victims" in shown(TableLayout(80, 24))
+
+
+def test_no_text_drives_the_terminal_or_is_markup() -> None:
+    hostile = "\x1b]0;pwned\x07\x1b[2J\x9b31m\u202e"
+    row = a_row()
+    row = replace(row, victim=replace(row.victim, name=hostile, phase=hostile))
+    notice = "[/nonsense] [red]"
+    lines = shown(TableLayout(200, 24, notice=notice), row).splitlines()
+    assert "pwned" in lines[1]
+    assert all(line.isprintable() for line in lines)
+    assert lines[-1].strip() == notice

@@ -1,6 +1,5 @@
 """The reports of an audit, written page by page: a table for users, a document for programs."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -8,6 +7,7 @@ from dataclasses import asdict
 import click
 
 from reprieve_cli.output.finding import Finding, Level, Summary, printable
+from reprieve_cli.output.terminal import to_json
 
 from . import document
 
@@ -61,14 +61,15 @@ def _row(finding: Finding) -> tuple[str, ...]:
     assert finding.object is not None
     kind, namespace, name = finding.object
     message = finding.text if finding.level is Level.VIOLATION else f"warning: {finding.text}"
-    return (
+    row = (
         namespace or "-",
         kind,
         name,
         finding.enforcement or "-",
         finding.rule or "-",
-        printable(message),
+        message,
     )
+    return tuple(map(printable, row))
 
 
 class JsonReport(ReportWriter):
@@ -82,7 +83,7 @@ class JsonReport(ReportWriter):
         """Return the findings, with the beginning of the document before the very first."""
         parts = []
         for finding in findings:
-            parts += [self._before, json.dumps(document.render(finding), separators=(",", ":"))]
+            parts += [self._before, to_json(document.render(finding), is_compact=True)]
             self._before = document.BETWEEN
         return "".join(parts)
 

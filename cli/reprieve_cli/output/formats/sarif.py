@@ -4,7 +4,6 @@ An unreadable file is not the result of a rule: it becomes a notification of the
 is reported as unsuccessful.
 """
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -13,6 +12,7 @@ from inspect import getdoc, getmodule
 from urllib.parse import quote
 
 from reprieve_cli.output.finding import Finding, Level, Summary
+from reprieve_cli.output.terminal import to_json
 from reprieve_policy.admission import manifest_form
 from reprieve_policy.admission.rules import RULES
 
@@ -43,10 +43,8 @@ def write(findings: Iterable[Finding], summary: Summary) -> Iterator[str]:
         ],
         "results": results,
     }
-    yield (
-        json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, separators=(",", ":"))
-        + "\n"
-    )
+    document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    yield to_json(document, is_compact=True) + "\n"
 
 
 def _driver() -> dict[str, object]:

@@ -24,6 +24,6 @@ def _line(finding: Finding) -> str:
         else f"{printable(finding.file)}: "
     )
     level = click.style(_WORDS[finding.level], fg=_COLOURS[finding.level], bold=True)
-    name = f"{finding.object}: " if finding.object else ""
+    name = f"{printable(str(finding.object))}: " if finding.object else ""
     rule = click.style(f" [{finding.rule}]", dim=True) if finding.rule else ""
     return f"{place}{level}: {name}{printable(finding.text)}{rule}\n"
