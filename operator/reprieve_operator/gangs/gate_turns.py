@@ -6,14 +6,15 @@ was placed; in a thread, and for at most a tenth of the time.
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.policies import PolicySource
-from reprieve_policy.gangs import gate_queue
+from reprieve_policy.gangs import gate_queue, gate_rotation
 from reprieve_policy.gangs.gate_queue import GangFailure, QueuedGang
+from reprieve_policy.gangs.gate_rotation import GateRotation
 from reprieve_policy.gangs.gate_steps import GateDecision, GatedGang, GateMember, GateStep
 from reprieve_policy.gangs.start_requirements import NO_REQUIREMENTS, StartRequirements
 from reprieve_policy.preemption.selection.gangs.room import GangDemand, GangRoom, RoomLimits
@@ -31,8 +32,10 @@ _PAUSE_FACTOR = 9.0
 """The pause after a decision, as a multiple of its CPU time."""
 _MAX_PLAN_SECONDS = 2.0
 """For plans with victims, in one decision. Gangs that come too late have their turn in the next."""
-_MAX_SECONDS = 4.0
-"""For one decision in all."""
+_MAX_SECONDS = 3.0
+"""For all gangs that wait, in one decision, with these plans."""
+_MAX_UNGATED_SECONDS = 1.0
+"""For pods for which the gate keeps no room: their number does not take the time of gangs."""
 _MAX_SURPLUS = 8
 """Pods that one gang which has started may ask room for in one decision."""
 _FAILURE_KEPT_SECONDS = 3600.0
@@ -86,6 +89,10 @@ class WatchedGang:
         }
 
 
+_Other = tuple[str, Sequence[PodDemand]]
+"""Pods for which the gate keeps no room, with their Namespace."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Unplaced:
     """What the scheduler has to place."""
@@ -111,13 +118,33 @@ class Turn:
 _NO_TURN = Turn()
 
 
+class _Stopwatch:
+    """Measures a time that begins when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._began = 0.0
+
+    def has_run(self, seconds: float) -> bool:
+        """True if so much time has passed."""
+        now = time.monotonic()
+        self._began = self._began or now
+        return now - self._began >= seconds
+
+
+def _namespace_of(key: GangKey) -> str:
+    return key[0]
+
+
 class GateTurns:
     """Decides which gangs are released, and remembers which of them failed."""
 
     def __init__(self, room: RoomWatch, policy: PolicySource, clock: Clock) -> None:
         self._room, self._policy, self._clock = room, policy, clock
         self._failures: dict[GangKey, GangFailure] = {}
-        self._had_turn: set[GangKey] = set()
+        self._rotation: GateRotation[GangKey] = GateRotation(_namespace_of)
+        self._tried: set[GangKey] = set()
+        """Gangs that had a turn since something changed."""
+        self._decisions = 0
         self._last: object = None
         self._due_at = self._next_at = float("-inf")
 
@@ -163,13 +190,19 @@ class GateTurns:
         if self._room.knowledge is not RoomKnowledge.KNOWN:
             return _NO_TURN
         in_flight, unseen = self._in_flight(gangs), self._unseen(gangs)
-        state = self._state(queue, in_flight, unseen)
-        now = self._clock.monotonic()
-        if (state == self._last and now < self._due_at) or time.monotonic() < self._next_at:
+        ready = self._ready(queue)
+        state = self._state(ready, in_flight, unseen)
+        is_same = state == self._last and self._clock.monotonic() < self._due_at
+        tried = self._tried if is_same else set()
+        is_due = not is_same or not tried.issuperset(ready)
+        if not is_due or time.monotonic() < self._next_at:
             return _NO_TURN
-        released, cpu_seconds = await self._decide(queue, in_flight, unseen)
-        # At once where a gang had no turn, or one that took time in vain is to be tried again.
-        self._last = None if self._had_turn else state
+        looked_at = self._rotation.next_gangs(list(ready), tried)
+        released, without_turn, cpu_seconds = await self._decide(
+            {key: ready[key] for key in looked_at}, in_flight, unseen
+        )
+        self._tried = tried.union(self._rotation.record(looked_at, without_turn))
+        self._last = state
         self._due_at = self._clock.monotonic() + _FULL_SECONDS
         # Processor time passes on the machine's clock, whatever clock the controller has.
         self._next_at = time.monotonic() + _PAUSE_FACTOR * cpu_seconds
@@ -179,6 +212,16 @@ class GateTurns:
             [one for key, one in queue.items() if key not in released and key == one.key],
         )
 
+    def _ready(self, queue: Mapping[GangKey, WatchedGang]) -> Mapping[GangKey, WatchedGang]:
+        """Return the gangs that may be released now, in the order in which they are tried."""
+        now, failures = self._clock.now(), self._failures
+        queued = [
+            _queued(key, one)
+            for key, one in queue.items()
+            if key not in failures or failures[key].retry_at <= now
+        ]
+        return {each.key: queue[each.key] for each in gate_queue.in_order(queued, failures)}
+
     def _in_flight(self, gangs: Sequence[WatchedGang]) -> _Unplaced:
         store = self._room.store
         labelled = {pod.member.uid for one in gangs for pod in one.pods}
@@ -186,13 +229,21 @@ class GateTurns:
             seconds=self._policy.current.gang_gate_timeout_seconds
         )
         needed: list[Sequence[PodDemand]] = []
-        others: list[Sequence[PodDemand]] = [*store.unplaced_gangs(labelled, oldest)]
+        others: list[_Other] = [*store.unplaced_gangs(labelled, oldest)]
         for one in gangs:
             demands = [demand for demand in one.unplaced if not store.is_on_node(demand.uid)]
-            if demands:
-                is_started = one.decision.step is GateStep.STARTED
-                (others if is_started else needed).append(demands)
-        return _Unplaced(needed, others)
+            if demands and one.decision.step is GateStep.STARTED:
+                others.append((one.key[0], demands))
+            elif demands:
+                needed.append(demands)
+        return _Unplaced(needed, [demands for _, demands in self._rotated(others)])
+
+    def _rotated(self, others: Sequence[_Other]) -> Sequence[_Other]:
+        """Return one of each Namespace, then a second; in each decision, another is first."""
+        names = sorted({namespace for namespace, _ in others})
+        places = {name: (at + self._decisions) % len(names) for at, name in enumerate(names)}
+        rotated = sorted(others, key=lambda other: places[other[0]])
+        return gate_rotation.in_rounds(rotated, lambda other: other[0])
 
     def _unseen(self, gangs: Sequence[WatchedGang]) -> list[ScheduledPod]:
         """Return the pods on nodes that the watch of all pods does not show, or no longer shows."""
@@ -202,16 +253,14 @@ class GateTurns:
 
     def _state(
         self,
-        queue: Mapping[GangKey, WatchedGang],
+        ready: Mapping[GangKey, WatchedGang],
         in_flight: _Unplaced,
         unseen: Sequence[ScheduledPod],
     ) -> object:
         """Return what is equal as long as the last decision holds."""
-        now = self._clock.now()
         waiting = {
             key: {pod.metadata.uid: pod.metadata.resourceVersion for pod in one.chosen}
-            for key, one in queue.items()
-            if key not in self._failures or self._failures[key].retry_at <= now
+            for key, one in ready.items()
         }
         placing = sorted(
             demand.uid for demands in (*in_flight.gangs, *in_flight.others) for demand in demands
@@ -224,21 +273,22 @@ class GateTurns:
         queue: Mapping[GangKey, WatchedGang],
         in_flight: _Unplaced,
         unseen: Sequence[ScheduledPod],
-    ) -> tuple[Sequence[GangKey], float]:
-        """Return the gangs to release, and the CPU time that it took to find out."""
+    ) -> tuple[Sequence[GangKey], Collection[GangKey], float]:
+        """Return the gangs to release, those without a turn, and the CPU time that it took."""
+        self._decisions += 1
         now, failures = self._clock.now(), dict(self._failures)
         room = self._room.store.snapshot(self._policy.current, now, unseen)
         demands = {key: _demand_of(one) for key, one in queue.items()}
         queued = [_queued(key, one) for key, one in queue.items()]
         # The time of a thread: a clock that a test sets does not pass in one.
-        began = time.monotonic()
+        queue_time, ungated_time = _Stopwatch(), _Stopwatch()
         limits = RoomLimits(
-            are_plans_over=lambda: time.monotonic() >= began + _MAX_PLAN_SECONDS,
-            is_over=lambda: time.monotonic() >= began + _MAX_SECONDS,
-            had_turn=frozenset(self._had_turn),
+            are_plans_over=lambda: queue_time.has_run(_MAX_PLAN_SECONDS),
+            is_over=lambda: queue_time.has_run(_MAX_SECONDS),
+            is_ungated_over=lambda: ungated_time.has_run(_MAX_UNGATED_SECONDS),
         )
 
-        def decide() -> tuple[Sequence[GangKey], GangRoom[GangKey], float]:
+        def decide() -> tuple[Sequence[GangKey], Collection[GangKey], float]:
             began_at = time.thread_time()
             gang_room = GangRoom(
                 room.snapshot,
@@ -249,14 +299,9 @@ class GateTurns:
                 ungated=in_flight.others,
             )
             released = list(gate_queue.releases(queued, failures, gang_room, now))
-            return released, gang_room, time.thread_time() - began_at
+            return released, gang_room.without_turn, time.thread_time() - began_at
 
-        released, gang_room, cpu_seconds = await asyncio.to_thread(decide)
-        if gang_room.without_turn:
-            self._had_turn |= gang_room.took_turn
-        else:
-            self._had_turn = set()
-        return released, cpu_seconds
+        return await asyncio.to_thread(decide)
 
     def _forget_old_failures(self) -> None:
         now = self._clock.now()

@@ -4,7 +4,7 @@ A change costs the work for the nodes that it concerns, and a snapshot a copy of
 A snapshot never changes afterwards, so that a decision can run in a thread.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple, TypeVar
@@ -122,8 +122,8 @@ class RoomStore:
 
     def unplaced_gangs(
         self, labelled: Collection[str], oldest: datetime
-    ) -> Iterable[tuple[PodDemand, ...]]:
-        """Yield what the scheduler has to place for gangs that no gate held.
+    ) -> Iterable[tuple[str, Sequence[PodDemand]]]:
+        """Yield what the scheduler has to place for gangs that no gate held, with the Namespace.
 
         They were created while no webhook or no operator was there. `labelled`: the uids of the
         pods that the gate knows of. Pods created before `oldest` are waited for no longer.
@@ -136,7 +136,7 @@ class RoomStore:
             ]
             minimum = max((pod.gang_minimum for pod in waiting), default=0)
             if minimum > len(self._gangs.get(key, ())):
-                yield tuple(pod.demand for pod in waiting)
+                yield key.namespace, tuple(pod.demand for pod in waiting)
 
     def snapshot(
         self, settings: PolicySettings, now: datetime, unseen: Iterable[ScheduledPod] = ()

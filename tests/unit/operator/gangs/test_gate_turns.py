@@ -1,6 +1,9 @@
 """Whose turn it is where the time of one decision does not suffice for all gangs."""
 
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,7 +14,7 @@ from reprieve_operator.gangs import gate_pods, gate_turns
 from reprieve_operator.gangs.gang_counts import CountedGang
 from reprieve_operator.gangs.gate_pods import GatePod
 from reprieve_operator.gangs.gate_turns import GateTurns, WatchedGang
-from reprieve_operator.gangs.room_store import RoomStore
+from reprieve_operator.gangs.room_store import PendingPod, RoomStore
 from reprieve_operator.gangs.room_watch import RoomKnowledge, RoomWatch
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
@@ -19,8 +22,15 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs.gate_steps import GateDecision, GatedGang, GateStep
 from reprieve_policy.gangs.start_requirements import NO_REQUIREMENTS
 from reprieve_policy.kube.objects import VersionedMeta
-from reprieve_policy.preemption.selection.gangs.room import RoomLimits
+from reprieve_policy.preemption.selection import node_fit
+from reprieve_policy.preemption.selection.snapshot import (
+    GangKey,
+    NodeInfo,
+    PodDemand,
+    SchedulingConstraints,
+)
 from reprieve_testing.objects.builders import NOW
+from reprieve_testing.objects.snapshots import a_node_info, a_preemptor
 
 
 @dataclass
@@ -39,48 +49,162 @@ class FixedPolicy:
     current: PolicySettings = field(default_factory=PolicySettings)
 
 
-def a_waiting_gang(name: str) -> WatchedGang:
+ANYWHERE = SchedulingConstraints()
+
+
+def a_bare_pod(
+    namespace: str, name: str, constraints: SchedulingConstraints = ANYWHERE
+) -> PendingPod:
+    pod = a_preemptor(name=name, gang=GangKey(namespace, name), gang_minimum=2)
+    demand = replace(pod.demand, uid=name, constraints=constraints)
+    return PendingPod(replace(pod, demand=demand), NOW)
+
+
+def a_waiting_gang(name: str, namespace: str = "team", **demanded: Any) -> WatchedGang:
     labels = {keys.OLD_POD_GROUP: name, keys.OLD_MIN_AVAILABLE: "2"}
     pod = gate_pods.to_labelled_pod(
         GatePod(metadata=VersionedMeta(name=name, uid=name, labels=labels)), Facts(), NOW
     )
+    demand = replace(pod.preemptor.demand, **demanded)
+    pod = replace(pod, preemptor=replace(pod.preemptor, demand=demand))
     member = pod.member
     gang = GatedGang(members=[member], timeout_seconds=600)
     decision = GateDecision(GateStep.QUEUE, (member,))
     counted = CountedGang(settles_at=0)
-    return WatchedGang(("team", ("", name)), [pod], counted, NO_REQUIREMENTS, gang, decision)
+    return WatchedGang((namespace, ("", name)), [pod], counted, NO_REQUIREMENTS, gang, decision)
 
 
-async def test_each_gang_has_its_turn_where_the_time_suffices_for_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    planned: list[str] = []
+@dataclass
+class Decisions:
+    """What the decisions were about: each has the time to count one gang, which has no room."""
 
-    class OnePlan:
-        """Room that has the time to plan for one gang, and finds no victims."""
+    counted: list[str] = field(default_factory=list)
+    ungated: list[list[str]] = field(default_factory=list)
 
+
+@pytest.fixture
+def decisions(monkeypatch: pytest.MonkeyPatch) -> Decisions:
+    made = Decisions()
+
+    class OneCount:
         def __class_getitem__(cls, _: object) -> type:
             return cls
 
-        def __init__(self, *args: Any, ungated: object) -> None:  # noqa: ARG002
-            self.limits: RoomLimits[Any] = args[4]
-            self.took_turn: set[Any] = set()
+        def __init__(self, *_: Any, ungated: Sequence[Sequence[PodDemand]]) -> None:
+            made.ungated.append([pods[0].uid for pods in ungated])
             self.without_turn: set[Any] = set()
+            self.is_over = False
 
         def has_room(self, key: Any) -> bool:
-            if key not in self.limits.had_turn:
-                if self.took_turn:
-                    self.without_turn.add(key)
-                else:
-                    self.took_turn.add(key)
-                    planned.append(key[1][1])
+            if self.is_over:
+                self.without_turn.add(key)
+            else:
+                made.counted.append(key[1][1])
+            self.is_over = True
             return False
 
-    monkeypatch.setattr(gate_turns, "GangRoom", OnePlan)
+    monkeypatch.setattr(gate_turns, "GangRoom", OneCount)
     monkeypatch.setattr(gate_turns, "_PAUSE_FACTOR", 0.0)
+    return made
+
+
+def new_turns(store: RoomStore | None = None) -> GateTurns:
     clock = Clock(now=lambda: NOW, monotonic=lambda: 0.0, wall=lambda: 0.0)
-    turns = GateTurns(cast("RoomWatch", KnownRoom()), cast("PolicySource", FixedPolicy()), clock)
-    gangs = [a_waiting_gang(name) for name in "abc"]
+    room = cast("RoomWatch", KnownRoom(store or RoomStore()))
+    return GateTurns(room, cast("PolicySource", FixedPolicy()), clock)
+
+
+async def test_each_gang_has_its_turn_where_the_time_suffices_for_one(decisions: Decisions) -> None:
+    turns, gangs = new_turns(), [a_waiting_gang(name) for name in "abc"]
     for _ in range(6):
         await turns.next_turn(gangs)
-    assert planned == ["a", "b", "c"], "and then nothing is decided until something changes"
+    assert decisions.counted == ["a", "b", "c"], (
+        "and then nothing is decided until something changes"
+    )
+
+
+async def test_no_number_of_gangs_keeps_those_of_another_namespace_from_their_turns(
+    decisions: Decisions,
+) -> None:
+    turns = new_turns()
+    for decision in range(30):
+        # Older ones wait, and more important ones come all the time.
+        old = [a_waiting_gang(f"a{number}", "attacker", priority=5) for number in range(20)]
+        new = a_waiting_gang(f"new-{decision}", "attacker", priority=9)
+        await turns.next_turn([*old, new, a_waiting_gang("victim", "other")])
+    counted = enumerate(decisions.counted)
+    turn_numbers = [number for number, name in counted if name == "victim"]
+    assert turn_numbers[0] <= 6, "as often as the number of gangs can be halved"
+    gaps = [after - before for before, after in itertools.pairwise(turn_numbers)]
+    assert len(gaps) > 5
+    assert max(gaps) <= 4
+
+
+@pytest.fixture
+def counted_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let half a second pass for each look at whether a pod may run on a node, and no other time.
+
+    One kind of pods on the four nodes takes two of the three seconds of a decision.
+    """
+    passed = itertools.count(1, 0.5)
+    now = [0.0]
+    look = node_fit.satisfies_constraints
+
+    def slow_look(constraints: SchedulingConstraints, node_info: NodeInfo) -> bool:
+        now[0] = next(passed)
+        return look(constraints, node_info)
+
+    monkeypatch.setattr(node_fit, "satisfies_constraints", slow_look)
+    clock = SimpleNamespace(monotonic=lambda: 1 + now[0], thread_time=lambda: 0.0)
+    monkeypatch.setattr(gate_turns, "time", clock)
+
+
+def four_nodes() -> RoomStore:
+    store = RoomStore()
+    for number in range(4):
+        store.put_node(a_node_info(f"n{number}", cpu=4))
+    return store
+
+
+NOWHERE = [SchedulingConstraints(node_selector={"x": str(number)}) for number in range(60)]
+
+
+@pytest.mark.usefixtures("counted_time")
+async def test_gangs_that_take_all_the_time_in_vain_keep_no_other_from_starting() -> None:
+    attackers = [
+        a_waiting_gang(f"a{number}", "attacker", priority=9, constraints=NOWHERE[number])
+        for number in range(30)
+    ]
+    turns, released = new_turns(four_nodes()), list[str]()
+    for _ in range(7):
+        turn = await turns.next_turn([*attackers, a_waiting_gang("victim", "other")])
+        released += [one.key[0] for one in turn.released]
+    assert "other" in released
+
+
+@pytest.mark.usefixtures("counted_time")
+async def test_pods_that_no_gate_holds_take_no_time_of_the_gangs_that_wait() -> None:
+    store = four_nodes()
+    for number, constraints in enumerate(NOWHERE):
+        store.put_pod(("attacker", str(number)), a_bare_pod("attacker", str(number), constraints))
+    turn = await new_turns(store).next_turn([a_waiting_gang("victim", "other")])
+    assert [one.key[0] for one in turn.released] == ["other"]
+
+
+async def test_each_namespace_has_its_share_of_the_time_for_pods_that_no_gate_holds(
+    decisions: Decisions,
+) -> None:
+    store = RoomStore()
+    for namespace, name in [("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1")]:
+        store.put_pod((namespace, name), a_bare_pod(namespace, name))
+    turns = new_turns(store)
+    gangs = [a_waiting_gang("x")]
+    for _ in range(4):
+        await turns.next_turn(gangs)
+        turns.decide_soon()
+    assert decisions.ungated == [
+        ["a1", "b1", "a2", "a3"],
+        ["b1", "a1", "a2", "a3"],
+        ["a1", "b1", "a2", "a3"],
+        ["b1", "a1", "a2", "a3"],
+    ]

@@ -102,7 +102,7 @@ def test_a_snapshot_does_not_change_afterwards() -> None:
 
 def unplaced(store: RoomStore, *labelled: str) -> list[list[str]]:
     gangs = store.unplaced_gangs(set(labelled), after(-60))
-    return [[demand.uid for demand in demands] for demands in gangs]
+    return [[demand.uid for demand in demands] for _, demands in gangs]
 
 
 def test_gangs_that_no_gate_held_are_known_until_they_are_placed() -> None:

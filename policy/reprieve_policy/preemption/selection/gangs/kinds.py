@@ -1,11 +1,12 @@
 """The pods of a gang by kind, and how many places each kind has on the free nodes.
 
 A gang may have any number of pods that differ. So that a tenant's gang costs bounded memory and
-time, more than `MAX_KINDS` kinds are counted as if each pod requested the most of any resource, and
-a gang whose pods may run on too many different sets of nodes is not counted.
+time, more than `MAX_KINDS` kinds are counted as if each pod requested the most of any resource. A
+gang is not counted if its pods may run on too many different sets of nodes, or if one of them says
+in too many ways where it may run.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,6 +18,13 @@ MAX_KINDS = 8
 """Demands in one gang that are counted one by one, as in `planner`."""
 MAX_PLACEMENTS = 64
 """Constraints and host ports in one gang that differ."""
+MAX_ENTRIES = 100
+"""Of one pod: terms of node affinity, their requirements, node selectors, tolerations, host ports.
+
+Each may take some microseconds for each node.
+"""
+MAX_VALUES = 2_000
+"""Values of these requirements."""
 _PODS = "pods"
 
 
@@ -76,15 +84,32 @@ class KindOnNodes:
         return not self.places.keys().isdisjoint(other.places)
 
 
-def group_by_kind(pods: Iterable[PodDemand]) -> Sequence[DemandKind] | None:
-    """Return the kinds of a gang's pods; `None`: they differ in too many ways."""
+def group_by_kind(pods: Sequence[PodDemand]) -> Sequence[DemandKind]:
+    """Return the kinds of a gang's pods; none if the gang is not counted."""
+    if any(map(_has_many_entries, pods)):
+        return ()
     groups = _group(pods, _identity)
     if len(groups) <= MAX_KINDS:
         return [DemandKind(same[0], len(same)) for same in groups]
     alike = _group((pod for same in groups for pod in same), _placement)
     if len(alike) > MAX_PLACEMENTS:
-        return None
+        return ()
     return [DemandKind(_largest(same), len(same)) for same in alike]
+
+
+def _has_many_entries(demand: PodDemand) -> bool:
+    constraints = demand.constraints
+    terms = constraints.node_affinity_terms or ()
+    requirements = [one for term in terms for part in term for one in part]
+    entries: Sequence[Collection[object]] = (
+        terms,
+        requirements,
+        constraints.node_selector,
+        constraints.tolerations,
+        demand.ports,
+    )
+    values = sum(len(one.values) for one in requirements)
+    return sum(map(len, entries)) > MAX_ENTRIES or values > MAX_VALUES
 
 
 def _group(

@@ -17,7 +17,7 @@ Pods are placed by requests, host ports, taints and selectors, as in `planner`. 
 may take the room of a released gang: the gate's timeout ends that.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Generic, TypeVar
@@ -55,15 +55,15 @@ def _never() -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomLimits(Generic[K]):
-    """How long one decision may take, and who had its turn before."""
+class RoomLimits:
+    """How long one decision may take."""
 
     are_plans_over: Callable[[], bool] = _never
     """No further plan with victims is made."""
     is_over: Callable[[], bool] = _never
     """No further gang is counted."""
-    had_turn: Collection[K] = ()
-    """Gangs that took time in vain while others had none left: these come first."""
+    is_ungated_over: Callable[[], bool] = _never
+    """No further pods are counted for which the gate keeps no room."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ class GangRoom(Generic[K]):
         free_nodes: Iterable[FreeNode],
         gangs: Mapping[K, GangDemand],
         released: Iterable[Sequence[PodDemand]],
-        limits: RoomLimits[K] | None = None,
+        limits: RoomLimits | None = None,
         *,
         ungated: Iterable[Sequence[PodDemand]] = (),
     ) -> None:
@@ -99,29 +99,25 @@ class GangRoom(Generic[K]):
         `ungated`: the same of pods for which the gate keeps no room.
         """
         self._snapshot, self._gangs = snapshot, gangs
-        self._limits: RoomLimits[K] = limits or RoomLimits()
+        self._limits = limits or RoomLimits()
         self._nodes = {node.info.name: node for node in free_nodes}
         self._places: dict[object, Mapping[str, int]] = {}
         self._placeable: dict[_InFlight, bool] = {}
-        self.took_turn: set[K] = set()
-        """Gangs that took time in vain."""
         self.without_turn: set[K] = set()
-        """Gangs for which no time was left."""
+        """Gangs for which there was not enough time."""
         self._in_flight: list[_InFlight] = []
         for pods in released:
             self._add_in_flight(pods, is_gated=True)
         for pods in ungated:
-            if not self._limits.is_over():
-                self._add_in_flight(pods, is_gated=False)
+            self._add_in_flight(pods, is_gated=False)
 
     def has_room(self, key: K) -> bool:
         """True if the gang may be released beside those released before it."""
         gang = self._gangs[key]
-        kinds = gang_kinds.group_by_kind(pod.demand for pod in gang.pods)
-        if kinds is None:
-            return False
-        own = self._count(key, kinds)
+        own = self._count([pod.demand for pod in gang.pods], self._limits.is_over)
         if own is None:
+            self.without_turn.add(key)
+        if not own:
             return False
         met = [one for one in self._in_flight if any(a.meets(b) for a in own for b in one.kinds)]
         priority = max(pod.demand.priority for pod in gang.pods)
@@ -140,12 +136,10 @@ class GangRoom(Generic[K]):
         self._add_in_flight([pod.demand for pod in self._gangs[key].pods], is_gated=True)
 
     def _add_in_flight(self, pods: Sequence[PodDemand], *, is_gated: bool) -> None:
-        kinds = gang_kinds.group_by_kind(pods)
-        # A gang that differs in too many ways is not released, and may only come without a gate.
+        kinds = self._count(pods, _never if is_gated else self._limits.is_ungated_over)
         if kinds:
             priority = max(pod.priority for pod in pods)
-            on_nodes = [KindOnNodes(kind, self._places_of(kind)) for kind in kinds]
-            self._in_flight.append(_InFlight(on_nodes, priority, is_gated))
+            self._in_flight.append(_InFlight(kinds, priority, is_gated))
 
     def _is_protected(self, one: _InFlight, priority: int) -> bool:
         """True if a gang of this priority must leave room for all of that gang.
@@ -165,15 +159,18 @@ class GangRoom(Generic[K]):
             self._placeable[one] = self._can_be_placed(one.kinds)
         return self._placeable[one]
 
-    def _count(self, key: K, kinds: Sequence[DemandKind]) -> Sequence[KindOnNodes] | None:
-        """Return the kinds with their places; `None` if there is no time for that."""
-        is_costly = len(kinds) > gang_kinds.MAX_KINDS
-        if is_costly and key in self._limits.had_turn:
+    def _count(
+        self, pods: Sequence[PodDemand], is_over: Callable[[], bool]
+    ) -> Sequence[KindOnNodes] | None:
+        """Return the kinds of a gang with their places; `None` if there is no time for that.
+
+        None of a gang that is not counted: it is not released, and may only come without a gate.
+        """
+        if is_over():
             return None
         found: list[KindOnNodes] = []
-        for kind in kinds:
-            if self._limits.is_over():
-                (self.took_turn if found else self.without_turn).add(key)
+        for kind in gang_kinds.group_by_kind(pods):
+            if found and is_over():
                 return None
             found.append(KindOnNodes(kind, self._places_of(kind)))
         return found
@@ -250,13 +247,11 @@ class GangRoom(Generic[K]):
 
     def _has_plan(self, key: K) -> bool:
         """True if the planner that chooses victims finds some for the whole gang, in time."""
-        if key in self._limits.had_turn:
-            return False
+        if not self._limits.are_plans_over() and self._plan(self._gangs[key].pods):
+            return True
         if self._limits.are_plans_over():
             self.without_turn.add(key)
-            return False
-        self.took_turn.add(key)
-        return self._plan(self._gangs[key].pods)
+        return False
 
     def _plan(self, pods: Sequence[Preemptor]) -> bool:
         """True if there are victims for the gang.

@@ -1,6 +1,6 @@
 """The room of gangs: cases, and the law that two gangs never take each other's room."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.preemption.selection.gangs.kinds import MAX_PLACEMENTS, FreeNode
+from reprieve_policy.preemption.selection.gangs.kinds import (
+    MAX_ENTRIES,
+    MAX_PLACEMENTS,
+    MAX_VALUES,
+    FreeNode,
+)
 from reprieve_policy.preemption.selection.gangs.room import GangDemand, GangRoom, RoomLimits
 from reprieve_policy.preemption.selection.snapshot import (
     HostPortInfo,
@@ -325,7 +330,7 @@ def over() -> bool:
     return True
 
 
-def limited_room(limits: RoomLimits[str], **kinds: list[PodDemand]) -> GangRoom[str]:
+def limited_room(limits: RoomLimits, **kinds: list[PodDemand]) -> GangRoom[str]:
     """Return a node of 4 CPUs, on which a victim of 2 CPUs runs."""
     node_infos = [a_node_info("n", a_scheduled_pod("runs", cpu=2, **LOW))]
     snapshot = Snapshot(now=NOW, nodes={"n": node_infos[0]})
@@ -336,25 +341,30 @@ def limited_room(limits: RoomLimits[str], **kinds: list[PodDemand]) -> GangRoom[
 def test_no_plan_is_made_once_the_time_is_over() -> None:
     room = limited_room(RoomLimits(are_plans_over=over), gang=demands("a", 3), fits=demands("b", 2))
     assert not room.has_room("gang")
-    assert (room.took_turn, room.without_turn) == (set(), {"gang"})
+    assert room.without_turn == {"gang"}
     assert room.has_room("fits"), "what is free is still given"
 
 
-def test_a_gang_that_had_its_turn_lets_others_plan_first() -> None:
-    room = limited_room(
-        RoomLimits(are_plans_over=on_time, had_turn={"first"}),
-        first=demands("a", 3),
-        second=demands("b", 3),
-    )
-    assert not room.has_room("first")
-    assert room.has_room("second")
-    assert (room.took_turn, room.without_turn) == ({"second"}, set())
+def test_a_plan_that_the_time_cuts_short_is_made_again() -> None:
+    times = iter([False])
+    limits = RoomLimits(are_plans_over=lambda: next(times, True))
+    room = limited_room(limits, gang=demands("a", 3))
+    assert not room.has_room("gang")
+    assert room.without_turn == {"gang"}
+
+
+def test_a_gang_for_which_there_are_no_victims_had_its_turn() -> None:
+    gang = a_gang(demands("a", 3))
+    pods = [replace(pod, never_preempts=True) for pod in gang.pods]
+    room = room_in([a_node_info("n", a_scheduled_pod("runs", cpu=2, **LOW))], GangDemand(pods=pods))
+    assert not room.has_room("gang")
+    assert room.without_turn == set()
 
 
 def test_no_gang_is_counted_once_the_time_is_over() -> None:
     room = limited_room(RoomLimits(is_over=over), gang=demands("a", 1))
     assert not room.has_room("gang")
-    assert (room.took_turn, room.without_turn) == (set(), {"gang"})
+    assert room.without_turn == {"gang"}
 
 
 DIFFERENT = [
@@ -364,25 +374,74 @@ DIFFERENT = [
 ]
 
 
-def test_a_gang_of_many_kinds_whose_count_takes_all_the_time_had_its_turn() -> None:
+def test_a_gang_of_many_kinds_that_are_not_all_counted_in_time_has_another_turn() -> None:
     times = iter([False, False, True])
     room = limited_room(RoomLimits(is_over=lambda: next(times)), gang=DIFFERENT)
     assert not room.has_room("gang")
-    assert (room.took_turn, room.without_turn) == ({"gang"}, set())
-    waits = limited_room(RoomLimits(had_turn={"gang"}), gang=DIFFERENT)
-    assert not waits.has_room("gang"), "and others are counted first"
+    assert room.without_turn == {"gang"}
     assert limited_room(RoomLimits(), gang=DIFFERENT).has_room("gang")
 
 
-def test_pods_that_no_gate_held_are_not_counted_once_the_time_is_over() -> None:
+def test_pods_that_no_gate_held_take_no_time_of_the_gangs_that_wait() -> None:
     node_infos = nodes(4)
     snapshot = Snapshot(now=NOW, nodes={"n0": node_infos[0]})
-    times = iter([True, False])
-    limits: RoomLimits[str] = RoomLimits(is_over=lambda: next(times))
     gangs = {"gang": a_gang(demands("a", 4))}
+    others = [demands(f"b{number}", 4, cpu=1 + number) for number in range(3)]
+    asked: list[str] = []
+
+    def is_over() -> bool:
+        asked.append("queue")
+        return False
+
+    def is_ungated_over() -> bool:
+        asked.append("others")
+        return True
+
+    limits = RoomLimits(is_over=is_over, is_ungated_over=is_ungated_over)
     free = map(FreeNode, node_infos)
-    room = GangRoom(snapshot, free, gangs, [], limits, ungated=[demands("b", 4)])
-    assert room.has_room("gang")
+    room = GangRoom(snapshot, free, gangs, [], limits, ungated=others)
+    assert asked == ["others"] * 3
+    assert room.has_room("gang"), "those that are not counted hold up no gang"
+    assert asked == ["others"] * 3 + ["queue"]
+
+
+NAMED = NodeAffinityTerm((), [Requirement("metadata.name", "In", ("n0",))])
+ENTRIES = {
+    "terms, each with a requirement": (
+        MAX_ENTRIES // 2,
+        lambda count: SchedulingConstraints(node_affinity_terms=[NAMED] * count),
+    ),
+    "requirements in one term": (
+        MAX_ENTRIES - 1,
+        lambda count: SchedulingConstraints(
+            node_affinity_terms=[NodeAffinityTerm([Requirement("x", "DoesNotExist")] * count)]
+        ),
+    ),
+    "values": (
+        MAX_VALUES,
+        lambda count: SchedulingConstraints(
+            node_affinity_terms=[NodeAffinityTerm([Requirement("x", "NotIn", ["y"] * count)])]
+        ),
+    ),
+    "tolerations": (
+        MAX_ENTRIES,
+        lambda count: SchedulingConstraints(
+            tolerations=[TaintToleration("x", "Exists", "", "")] * count
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("most", "constraints"), ENTRIES.values(), ids=ENTRIES)
+def test_a_pod_that_says_in_too_many_ways_where_it_may_run_costs_no_time(
+    most: int, constraints: Callable[[int], SchedulingConstraints]
+) -> None:
+    usual, large = (demands("a", 1, constraints=constraints(most + more)) for more in (0, 1))
+    assert room_in(nodes(4), a_gang(usual)).has_room("gang")
+    room = room_in(nodes(4), a_gang(large))
+    assert not room.has_room("gang")
+    assert room.without_turn == set(), "more time would not help"
+    assert room_in(nodes(1), a_gang(usual), ungated=[large]).has_room("gang")
 
 
 def test_a_reserved_gang_counts_as_released() -> None:
