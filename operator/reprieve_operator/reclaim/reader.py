@@ -215,7 +215,8 @@ class ReclaimReader:
     async def _budgets_of(self, namespace: str) -> Sequence[DisruptionBudget]:
         path = object_path("poddisruptionbudgets", namespace)
         found = await self._list(path, PodDisruptionBudget, _keep_budget)
-        return [budget for budget in found if budget is not None]
+        kept = [budget for budget in found if budget is not None]
+        return snapshot_builder.usual_budgets(kept)
 
     async def _list(
         self, path: str, kind: type[T], keep: Callable[[T], V], absent_statuses: Sequence[int] = ()

@@ -235,4 +235,5 @@ class BudgetParts:
         return self._lists.current()
 
     def _build(self, namespace: str) -> tuple[DisruptionBudget, ...] | None:
-        return tuple(self._budgets.get(namespace).values()) or None
+        found = tuple(self._budgets.get(namespace).values())
+        return tuple(snapshot_builder.usual_budgets(found)) or None

@@ -9,6 +9,7 @@ from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption import first_refusal
 
 from . import reasons
+from .budget_uses import BudgetUses
 from .reasons import PodEligibility, Refusal, RefusalReason
 from .release import ReleaseCertainty
 from .snapshot import GangInfo, GangKey, Preemptor, ScheduledPod, Snapshot
@@ -22,6 +23,7 @@ class Eligibility:
     def __init__(self, preemptor: Preemptor, snapshot: Snapshot) -> None:
         self.preemptor = preemptor
         self.snapshot = snapshot
+        self.budget_uses = BudgetUses(snapshot.budgets)
         self.pod_eligibility = PodEligibility(preemptor, snapshot)
         self._pod_reason = self.pod_eligibility.reason
         self._spare_members: dict[GangKey, int] = {}

@@ -13,10 +13,11 @@ priority goes. A gang that is evicted as a unit counts with the loss of all its 
 run; a gang that is disrupted one by one never loses more pods than it can spare. No set has a
 needless unit, because the set without it comes first.
 
-With up to ten units on a node the search is exact; of alike pods that no budget covers
-(`alike_pods`), only the first `maxVictims` count, because no other is ever in the first set. With
-more it is greedy: as many as possible are reprieved, the greatest loss first, the greatest loss for
-its size first, and in the order of `victimOrder: priority`; the best of the three sets is taken.
+With up to ten units on a node, and 200 budgets of all their pods together, the search is exact; of
+alike pods that no budget covers (`alike_pods`), only the first `maxVictims` count, because no other
+is ever in the first set. With more it is greedy: as many as possible are reprieved, the greatest
+loss first, the greatest loss for its size first, and in the order of `victimOrder: priority`; the
+best of the three sets is taken.
 """
 
 from collections import Counter
@@ -27,6 +28,7 @@ from operator import attrgetter, itemgetter, sub
 from typing import NamedTuple
 
 from . import pdb_usage, priority_order, victim_units
+from .budget_uses import BudgetUses
 from .eligibility import Eligibility
 from .node_fit import CombinedDemand, MissingCapacity, RemainingCapacity
 from .node_status import DryRunStatus
@@ -35,6 +37,9 @@ from .victim_units import Selection, SortKey, VictimUnit
 
 MAX_EXACT_UNITS = 10
 """Units of which all sets are compared: at most 1,023."""
+MAX_EXACT_BUDGET_USES = 200
+"""Budgets of all pods of these units together: counted for each set that is enough. Without this,
+large gangs with many budgets would have one node searched for seconds."""
 
 _SetKey = tuple[int, int, int]
 """The order of sets: violated budgets, loss, importance."""
@@ -94,7 +99,7 @@ def _choose(
     is_within_limit = least <= eligibility.snapshot.settings.max_victims
     if is_within_limit and _are_of_one_size(released, spare, eligibility):
         found = _select_of_one_size(units, least, eligibility)
-    elif is_within_limit and len(units) <= MAX_EXACT_UNITS:
+    elif is_within_limit and _are_few(units, eligibility.budget_uses):
         found = _Search(units, released, missing, eligibility, spare).run(most_loss)
     elif is_within_limit:
         without = capacity.copy()
@@ -142,6 +147,16 @@ def _are_of_one_size(
 ) -> bool:
     """True if any unit may take the place of any other."""
     return not spare and not eligibility.snapshot.budgets and len(set(released)) == 1
+
+
+def _are_few(units: Sequence[VictimUnit], uses: BudgetUses) -> bool:
+    """True if all sets of these units can be compared."""
+    if len(units) > MAX_EXACT_UNITS:
+        return False
+    if uses.are_none:
+        return True
+    members = [pod for unit in units for pod in unit.members]
+    return sum(len(uses.of(pod)) for pod in members) <= MAX_EXACT_BUDGET_USES
 
 
 def _select_of_one_size(
@@ -226,11 +241,12 @@ class _Search:
         eligibility: Eligibility,
         spare: Mapping[GangKey, int],
     ) -> None:
-        self._snapshot, self._spare = eligibility.snapshot, spare
+        self._max_victims = eligibility.snapshot.settings.max_victims
+        self._budget_uses, self._spare = eligibility.budget_uses, spare
         self._missing = tuple([amount for _, amount in missing])
         self._largest = [max(column) for column in zip(*released, strict=True)]
         weights = _weights(units, eligibility)
-        has_limits = bool(self._snapshot.budgets or spare)
+        has_limits = bool(spare) or not self._budget_uses.are_none
         self._items = [
             _Item(unit.loss, weight, row, unit, not (has_limits and self._is_limited(unit)))
             for unit, row, weight in zip(units, released, weights, strict=True)
@@ -245,7 +261,7 @@ class _Search:
         `most_loss`: a set that loses more does not matter.
         """
         self._most_loss = most_loss
-        self._extend(0, (), self._missing, 0, self._snapshot.settings.max_victims)
+        self._extend(0, (), self._missing, 0, self._max_victims)
         if self._best is None:
             return None
         (violations, _, _), items = self._best
@@ -281,7 +297,7 @@ class _Search:
         if self._spare and not _is_spared(self._spare, items):
             return
         ordered = sorted(items, key=lambda item: -item.weight)
-        violations = pdb_usage.violations_of([item.unit for item in ordered], self._snapshot)
+        violations = pdb_usage.violations_of([item.unit for item in ordered], self._budget_uses)
         key = violations, loss, sum([item.weight for item in items])
         if self._best is None or key < self._best[0]:
             self._best = key, ordered
@@ -290,12 +306,7 @@ class _Search:
 
     def _is_limited(self, unit: VictimUnit) -> bool:
         """True for a unit that a budget covers, or whose gang can spare only some of its pods."""
-        budgets = self._snapshot.budgets
-        return unit.members[0].gang in self._spare or any(
-            pdb_usage.covers(budget, pod)
-            for pod in unit.members
-            for budget in budgets.get(pod.namespace, ())
-        )
+        return unit.members[0].gang in self._spare or any(map(self._budget_uses.of, unit.members))
 
 
 def _is_spared(spare: Mapping[GangKey, int], items: Iterable[_Item]) -> bool:
@@ -359,7 +370,11 @@ def _select_greedily(
 
     def key(units: Sequence[VictimUnit]) -> _SetKey:
         weight = sum(weights[_uid(unit)] for unit in units)
-        return pdb_usage.violations_of(units, snapshot), sum(map(_loss_of, units)), weight
+        return (
+            pdb_usage.violations_of(units, eligibility.budget_uses),
+            sum(map(_loss_of, units)),
+            weight,
+        )
 
     results = (
         reprieve(_loss_of),

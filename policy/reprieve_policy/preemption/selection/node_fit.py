@@ -6,7 +6,7 @@ resources count: a node overcommitted in another resource still fits. Pod affini
 and volumes are not evaluated.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reprieve_policy.kube.label_selector import LabelSelector
@@ -71,17 +71,18 @@ def anti_affinity_matches(
 
 def ports_conflict(first: frozenset[HostPortInfo], second: frozenset[HostPortInfo]) -> bool:
     """True if both use the same port of the node."""
+    if not (first and second):
+        return False
+    addresses: dict[tuple[str, int], set[str]] = {}
+    for its in second:
+        addresses.setdefault((its.protocol, its.number), set()).add(its.address)
     return any(
-        mine.number == its.number
-        and mine.protocol == its.protocol
-        and _overlap(mine.address, its.address)
-        for mine in first
-        for its in second
+        _overlap(mine.address, addresses.get((mine.protocol, mine.number), ())) for mine in first
     )
 
 
-def _overlap(first: str, second: str) -> bool:
-    return first == second or _EVERY_ADDRESS in (first, second)
+def _overlap(mine: str, others: Collection[str]) -> bool:
+    return bool(others) and (mine in others or mine == _EVERY_ADDRESS or _EVERY_ADDRESS in others)
 
 
 def _tolerates_all(tolerations: Sequence[TaintToleration], node_info: NodeInfo) -> bool:

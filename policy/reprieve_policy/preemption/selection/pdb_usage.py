@@ -5,8 +5,8 @@ A budget is a preference, not a veto: a set that violates fewer budgets comes be
 
 from collections.abc import Iterable
 
-from . import node_fit
-from .snapshot import DisruptionBudget, ScheduledPod, Snapshot
+from .budget_uses import BudgetUses
+from .snapshot import ScheduledPod
 from .victim_units import VictimUnit
 
 
@@ -17,8 +17,8 @@ class PdbUsage:
     spent in the order of the pods, the most important first.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._budgets = snapshot.budgets
+    def __init__(self, uses: BudgetUses) -> None:
+        self._uses = uses
         self._left: dict[int, int] = {}
 
     def count_violations(self, pods: Iterable[ScheduledPod]) -> int:
@@ -27,28 +27,16 @@ class PdbUsage:
 
     def _breaks_one(self, pod: ScheduledPod) -> bool:
         is_broken = False
-        for budget in self._budgets.get(pod.namespace, ()):
-            if not covers(budget, pod):
-                continue
+        for budget in self._uses.of(pod):
             left = self._left.get(id(budget), budget.disruptions_allowed) - 1
             self._left[id(budget)] = left
             is_broken = is_broken or left < 0
         return is_broken
 
 
-def violations_of(units: Iterable[VictimUnit], snapshot: Snapshot) -> int:
+def violations_of(units: Iterable[VictimUnit], uses: BudgetUses) -> int:
     """Return how many pods of these units no budget allows to evict, beside the others of them."""
-    if not snapshot.budgets:
+    if uses.are_none:
         return 0
-    usage = PdbUsage(snapshot)
+    usage = PdbUsage(uses)
     return sum(usage.count_violations(unit.members) for unit in units)
-
-
-def covers(budget: DisruptionBudget, pod: ScheduledPod) -> bool:
-    """True if evicting the pod uses the budget."""
-    return (
-        bool(pod.labels)
-        and bool(budget.requirements)
-        and pod.name not in budget.disrupted_pods
-        and all(node_fit.satisfies(requirement, pod.labels) for requirement in budget.requirements)
-    )

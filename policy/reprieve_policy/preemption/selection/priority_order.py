@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
 from . import victim_units
+from .budget_uses import BudgetUses
 from .eligibility import Eligibility
 from .node_fit import CombinedDemand, RemainingCapacity
 from .node_status import DryRunStatus
 from .pdb_usage import PdbUsage
-from .snapshot import GangKey, ScheduledPod, Snapshot
+from .snapshot import GangKey, ScheduledPod
 from .victim_units import Selection, SortKey, VictimUnit
 
 _rank = itemgetter(0)
@@ -75,7 +76,7 @@ def reprieve_units(
 ) -> Selection:
     """Reprieve as many as fit, in order of rank, first those whose eviction violates a budget."""
     ranked.sort(key=_rank)
-    violations = _pdb_violations(ranked, eligibility.snapshot)
+    violations = _pdb_violations(ranked, eligibility.budget_uses)
     # Stable: in each part the order of rank holds.
     order = sorted(ranked, key=lambda pair: id(pair[1]) not in violations) if violations else ranked
     victims = [pair for pair in order if not capacity.try_add(pair[1].on_node)]
@@ -84,11 +85,11 @@ def reprieve_units(
     return Selection(chosen, sum(violations.get(id(unit), 0) for unit in chosen))
 
 
-def _pdb_violations(ranked: list[tuple[SortKey, VictimUnit]], snapshot: Snapshot) -> dict[int, int]:
+def _pdb_violations(ranked: list[tuple[SortKey, VictimUnit]], uses: BudgetUses) -> dict[int, int]:
     """Return, by the unit's id, how many of its pods violate a budget."""
-    if not snapshot.budgets:
+    if uses.are_none:
         return {}
-    usage = PdbUsage(snapshot)
+    usage = PdbUsage(uses)
     return {
         id(unit): count for _, unit in ranked if (count := usage.count_violations(unit.members))
     }

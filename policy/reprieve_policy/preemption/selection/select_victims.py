@@ -120,7 +120,7 @@ def select_proposed(
         victim_units.units_of(proposed, eligibility),
         key=lambda unit: victim_units.scheduler_order(unit, now),
     )
-    return Selection(tuple(found), pdb_usage.violations_of(found, eligibility.snapshot))
+    return Selection(tuple(found), pdb_usage.violations_of(found, eligibility.budget_uses))
 
 
 def is_proposal_outdated(

@@ -4,7 +4,7 @@ A pod is read when it, its Namespace, its PriorityClass or the policy changes. G
 their pods.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -236,6 +236,21 @@ def usual_budget(budget: DisruptionBudget) -> DisruptionBudget | None:
     return budget
 
 
+_MAX_BUDGETS, _MAX_REQUIREMENTS = 200, 1000
+"""Of one namespace, and of all selectors of its budgets together."""
+
+
+def usual_budgets(budgets: Sequence[DisruptionBudget]) -> Sequence[DisruptionBudget]:
+    """Return the budgets of a namespace, or none if they are more than usual.
+
+    Each of its pods is compared with all of them. Without this, a user who may create budgets would
+    have a decision take seconds. The guard counts no more either.
+    """
+    requirements = sum(len(budget.requirements) for budget in budgets)
+    are_usual = len(budgets) <= _MAX_BUDGETS and requirements <= _MAX_REQUIREMENTS
+    return budgets if are_usual else ()
+
+
 def _count_bytes(texts: Iterable[str]) -> int:
     return sum(len(text) + _ENTRY_BYTES for text in texts)
 
@@ -288,7 +303,11 @@ def snapshot_of(
     return Snapshot(
         now=now,
         nodes={node_info.name: node_info for node_info in node_infos},
-        budgets=budgets_by_namespace,
+        budgets={
+            namespace: usual
+            for namespace, found in budgets_by_namespace.items()
+            if (usual := usual_budgets(found))
+        },
         gangs=gang_infos_of(pods),
         settings=settings,
     )

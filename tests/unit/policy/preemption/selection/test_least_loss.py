@@ -20,6 +20,7 @@ from reprieve_policy.preemption.selection import (
     select_victims,
     victim_units,
 )
+from reprieve_policy.preemption.selection.budget_uses import BudgetUses
 from reprieve_policy.preemption.selection.eligibility import Eligibility
 from reprieve_policy.preemption.selection.least_loss import MAX_EXACT_UNITS
 from reprieve_policy.preemption.selection.node_fit import CombinedDemand
@@ -507,7 +508,9 @@ def sets_of(
 
 
 def losses(victims: Sequence[VictimUnit], snapshot: Snapshot) -> tuple[int, int]:
-    return pdb_usage.violations_of(victims, snapshot), sum(unit.loss for unit in victims)
+    return pdb_usage.violations_of(victims, BudgetUses(snapshot.budgets)), sum(
+        unit.loss for unit in victims
+    )
 
 
 def importance(victims: Sequence[VictimUnit], units: Sequence[VictimUnit]) -> tuple[bool, ...]:

@@ -930,6 +930,19 @@ def test_a_budget_with_a_selector_beyond_any_usual_one_counts_as_none(
     assert snapshot_builder.usual_budget(budget) == (budget if is_kept else None)
 
 
+@pytest.mark.parametrize(
+    ("budgets", "requirements", "are_kept"),
+    [(200, 5, True), (201, 1, False), (100, 11, False)],
+    ids=["usual", "too many", "too many requirements"],
+)
+def test_a_namespace_with_more_budgets_than_any_usual_one_has_none(
+    budgets: int, requirements: int, *, are_kept: bool
+):
+    selector = (Requirement("app", "Exists"),) * requirements
+    found = [DisruptionBudget(namespace="team", requirements=selector)] * budgets
+    assert snapshot_builder.usual_budgets(found) == (found if are_kept else ())
+
+
 def test_a_budget_is_kept_without_more_names_than_the_api_server_writes():
     budget = DisruptionBudget(namespace="team", disrupted_pods=frozenset({"x" * 300_000}))
     assert snapshot_builder.usual_budget(budget) == DisruptionBudget(namespace="team")

@@ -1,0 +1,83 @@
+"""Many PodDisruptionBudgets of one tenant do not make a decision long."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from reprieve_policy.gangs.disruption import DisruptionMode
+from reprieve_policy.preemption import selection
+from reprieve_policy.preemption.selection import budget_uses, least_loss, pdb_usage
+from reprieve_policy.preemption.selection.budget_uses import BudgetUses
+from reprieve_policy.preemption.selection.snapshot import GangKey, ScheduledPod
+from reprieve_testing.objects.snapshots import (
+    a_budget,
+    a_node_info,
+    a_preemptor,
+    a_scheduled_pod,
+    a_snapshot,
+)
+
+WEB = {"app": "web"}
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count how often a pod is compared with a budget, and a budget is spent for a pod."""
+    counted = Counter[str]()
+    covers, breaks_one = budget_uses.covers, pdb_usage.PdbUsage._breaks_one
+
+    def counting_covers(*arguments: Any) -> bool:
+        counted["compared"] += 1
+        return covers(*arguments)
+
+    def counting_breaks_one(*arguments: Any) -> bool:
+        counted["spent"] += 1
+        return breaks_one(*arguments)
+
+    monkeypatch.setattr(budget_uses, "covers", counting_covers)
+    monkeypatch.setattr(pdb_usage.PdbUsage, "_breaks_one", counting_breaks_one)
+    return counted
+
+
+def decide(pods: list[ScheduledPod], budgets: int, cpu: int = 1) -> None:
+    fixture = a_snapshot(a_node_info("a", *pods, cpu=len(pods), pods=400)).with_budgets(
+        *[a_budget("web")] * budgets
+    )
+    for gang in sorted({pod.gang.identity for pod in pods if pod.gang is not None}):
+        fixture = fixture.with_gang(gang)
+    decision = selection.decide(a_preemptor(cpu=cpu), fixture.build(), ["a"])
+    assert decision.candidates
+
+
+def test_a_pod_is_compared_with_a_budget_once_in_a_decision(counts: Counter[str]) -> None:
+    decide([a_scheduled_pod(f"pod-{number}", labels=WEB) for number in range(10)], budgets=20)
+    assert 0 < counts["compared"] <= 10 * 20
+
+
+def test_large_gangs_with_budgets_are_not_counted_for_each_set(counts: Counter[str]) -> None:
+    gangs, size = 10, 30
+    pods = [
+        a_scheduled_pod(
+            f"pod-{gang}-{number}",
+            labels=WEB,
+            gang=GangKey("team", f"gang-{gang}"),
+            disruption_mode=DisruptionMode.ALL,
+        )
+        for gang in range(gangs)
+        for number in range(size)
+    ]
+    assert gangs <= least_loss.MAX_EXACT_UNITS
+    decide(pods, budgets=1, cpu=3 * size)
+    assert 0 < counts["spent"] <= 5 * len(pods)
+
+
+def test_a_pod_uses_ten_budgets_at_most() -> None:
+    uses = BudgetUses({"team": [a_budget("web")] * 50})
+    assert len(uses.of(a_scheduled_pod("pod", labels=WEB))) == 10
+
+
+def test_a_pod_without_budgets_uses_none() -> None:
+    uses = BudgetUses({"team": [a_budget("other")], "others": [a_budget("web")]})
+    assert uses.of(a_scheduled_pod("pod", labels=WEB)) == ()
+    assert BudgetUses({}).of(a_scheduled_pod("pod", labels=WEB)) == ()
