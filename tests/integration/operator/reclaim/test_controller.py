@@ -550,6 +550,32 @@ async def test_a_gang_of_borrowers_leaves_with_its_pods_on_other_nodes(tmp_path:
     assert notes["Node/n"].startswith("1 pod is asked to leave")
 
 
+KEYS_OF_GANGS = {"labels": keys.POD_GROUP, "annotations": keys.KOORDINATOR_GANG}
+
+
+@pytest.mark.parametrize(
+    ("by_label", "by_annotation", "lists"),
+    [(2, 0, 2), (8, 0, 8), (9, 0, 1), (100, 0, 1), (0, 1, 1), (0, 100, 1), (3, 100, 1)],
+)
+async def test_the_reads_of_a_pass_do_not_grow_with_the_square_of_the_gangs(
+    tmp_path: Path, by_label: int, by_annotation: int, lists: int
+) -> None:
+    places = ["labels"] * by_label + ["annotations"] * by_annotation
+    pods = [
+        a_pod(f"{at}-{node}", node=node, cpu="0.01", **{place: {KEYS_OF_GANGS[place]: f"g{at}"}})
+        for at, place in enumerate(places)
+        for node in ("n", "m")
+    ]
+    here = [pod for pod in pods if pod["spec"]["nodeName"] == "n"]
+    settings = PolicySettings(reclaim="auto", max_victims=1000)
+    async with reclaiming(
+        tmp_path, pods=tuple(here), settings=settings, **{TEAM: by_name(*pods)}
+    ) as world:
+        world.stub.collections[HOME] = by_name(a_waiting_pod(cpu="2"))
+        await until(lambda: len(world.marked()) == len(pods))
+        assert world.stub.calls[TEAM] == lists
+
+
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "u", "controller": True}
 
 
