@@ -187,6 +187,7 @@ class Leader:
         hold = Hold(self.policy, namespaces, self._settings.namespace)
         addresses = ReservedAddresses(self._api)
         await self.uninstall.remember_deployment()
+        reporter = Reporter(self._recorder, self._metrics, namespaces, self._history)
         registry = build_registry(
             writes=writes,
             client=client,
@@ -198,7 +199,7 @@ class Leader:
             lost_nodes=LostNodeChecker(writes, self.policy),
             hold=hold,
             recorder=self._recorder,
-            reporter=Reporter(self._recorder, self._metrics, namespaces, self._history),
+            reporter=reporter,
             victim_sets=victim_sets,
             preemptors=preemptors,
             settings=self._settings,
@@ -223,6 +224,7 @@ class Leader:
             self.policy,
             namespaces,
             self._recorder,
+            reporter,
             self._clock,
             on_left=preemptors.note_left,
             interval_seconds=seconds,

@@ -52,10 +52,15 @@ class CheckpointClient:
         self._factories = factories
         self._transports: dict[type[Endpoint], Transport[Any]] = {}
         self._call_limiter = CallLimiter(max_calls, keeps_share_free=True)
+        self._most_alone = max_calls // 2
 
     def reserve_call(self, namespace: str, on_granted: Callable[[], None]) -> CallTicket:
         """Return a slot for the call of a hint, or a place in the queue for it."""
         return CallTicket(self._call_limiter, CallPriority.NOTIFY, namespace, on_granted)
+
+    def waits_for_itself(self, namespace: str) -> bool:
+        """True if the namespace has more calls than it could make at a time if it called alone."""
+        return self._call_limiter.count(namespace) > self._most_alone
 
     async def request_checkpoint(
         self,
@@ -65,8 +70,12 @@ class CheckpointClient:
         *,
         namespace: str = "",
         ticket: CallTicket | None = None,
+        on_begin: Callable[[], None] = lambda: None,
     ) -> WorkloadReply:
-        """Send a checkpoint request; the ticket is the caller's to release."""
+        """Send a checkpoint request; the ticket is the caller's to release.
+
+        `on_begin` is called once the call does not wait any more for others.
+        """
         transport = self._transport(endpoint)
         slot = (
             self._call_limiter.acquire(CallPriority.NOTIFY, namespace)
@@ -78,12 +87,22 @@ class CheckpointClient:
             lambda: transport.request_checkpoint(endpoint, request, timeout_seconds),
             timeout_seconds,
             ReplyKind.NOT_RECEIVED,
+            on_begin,
         )
 
     async def poll(
-        self, endpoint: Endpoint, eviction_id: str, timeout_seconds: float, *, namespace: str = ""
+        self,
+        endpoint: Endpoint,
+        eviction_id: str,
+        timeout_seconds: float,
+        *,
+        namespace: str = "",
+        on_begin: Callable[[], None] = lambda: None,
     ) -> WorkloadReply:
-        """Ask for the progress of the checkpoint; has no effect on the workload."""
+        """Ask for the progress of the checkpoint; has no effect on the workload.
+
+        `on_begin` is called once the call does not wait any more for others.
+        """
         transport = self._transport(endpoint)
         slot = self._call_limiter.acquire(CallPriority.RECORD, namespace)
         return await _call(
@@ -91,6 +110,7 @@ class CheckpointClient:
             lambda: transport.poll(endpoint, eviction_id, timeout_seconds),
             timeout_seconds,
             ReplyKind.OUTCOME_UNKNOWN,
+            on_begin,
         )
 
     async def cancel(
@@ -122,6 +142,7 @@ async def _call(
     call: Callable[[], Awaitable[WorkloadReply]],
     timeout_seconds: float,
     if_busy: ReplyKind,
+    on_begin: Callable[[], None],
 ) -> WorkloadReply:
     async with contextlib.AsyncExitStack() as stack:
         try:
@@ -131,4 +152,5 @@ async def _call(
             # Without the timeout, workloads that hang delay the deadlines of other victims, and
             # not only their hints.
             return WorkloadReply(if_busy, detail="too many calls are in progress")
+        on_begin()
         return await call()

@@ -30,7 +30,9 @@ _FINAL_POLL_SECONDS = 2.0
 _REST_PER_CALL_SECOND = 4.0
 """Until the next poll, if a call takes longer than the usual time between two: of ten thousand
 victims, each waits for the others. Without this, all of the operator's time would go into polls,
-and none into what the answers ask for."""
+and none into what the answers ask for. The wait counts only where the workload's own Namespace has
+that many calls: without this, Namespaces whose workloads hang would have those of others polled
+less often."""
 
 
 class CheckpointPoller:
@@ -52,6 +54,9 @@ class CheckpointPoller:
         self._ticket: CallTicket | None = None
         """For the call of the first hint, until that call ends."""
         self._next_call_at = self._called_at = 0.0
+        self._begun_at: float | None = None
+        """When the call stopped waiting for others."""
+        self._namespace = ""
         self._backoff = self._new_backoff()
         self._polled_at_deadline: datetime | None = None
         self._expected_end: datetime | None = None
@@ -135,6 +140,7 @@ class CheckpointPoller:
             return wait
         if is_final:
             self._polled_at_deadline = state.deadline
+        self._namespace, self._begun_at = namespace, None
         state_before = self._delivery or delivery.initial_state(state)
         self._delivery = state_before
         limit = self._call_timeout(state, now)
@@ -142,11 +148,22 @@ class CheckpointPoller:
         is_hint = state_before is DeliveryState.UNSENT and not is_final
         if is_hint:
             call = self._client.request_checkpoint(
-                endpoint, request, limit, namespace=namespace, ticket=self._ticket
+                endpoint,
+                request,
+                limit,
+                namespace=namespace,
+                ticket=self._ticket,
+                on_begin=self._note_begin,
             )
         else:
             self.release_call()
-            call = self._client.poll(endpoint, state.eviction_id, limit, namespace=namespace)
+            call = self._client.poll(
+                endpoint,
+                state.eviction_id,
+                limit,
+                namespace=namespace,
+                on_begin=self._note_begin,
+            )
         self._called_at = self._clock.monotonic()
         self._call = asyncio.create_task(call)
         self._call.add_done_callback(self._handle_reply)
@@ -217,11 +234,21 @@ class CheckpointPoller:
             return jittered(self._settings.resync_interval_seconds, 0.1)
         if reply.kind is ReplyKind.NOT_RECEIVED:
             return self._backoff.next_delay()
-        took = self._clock.monotonic() - self._called_at
+        took = self._call_seconds()
         if took > poll:
             longest = max(poll, self._settings.resync_interval_seconds)
             return min(_REST_PER_CALL_SECOND * took, longest)
         return self._until_next_poll(jittered(poll, 0.1))
+
+    def _note_begin(self) -> None:
+        self._begun_at = self._clock.monotonic()
+
+    def _call_seconds(self) -> float:
+        """Return how long the call took; with its wait if that was for its own Namespace."""
+        now = self._clock.monotonic()
+        if self._client.waits_for_itself(self._namespace):
+            return now - self._called_at
+        return 0.0 if self._begun_at is None else now - self._begun_at
 
     def _until_next_poll(self, poll_seconds: float) -> float:
         """Return the seconds until the next poll: the save's expected end comes before the usual.

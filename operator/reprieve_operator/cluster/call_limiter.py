@@ -86,6 +86,10 @@ class CallLimiter:
         """How many calls may be in progress now."""
         return self._limit
 
+    def count(self, namespace: str) -> int:
+        """Return how many calls of the namespace are in progress or wait."""
+        return self._namespace_slots.count(namespace)
+
     def note_overload(self) -> None:
         """Halve the slots: the API server did not answer in time, or refused the call as too many.
 

@@ -67,6 +67,11 @@ class NamespaceSlots:
         """Those that call, or wait to."""
         self._arrivals = count()
 
+    def count(self, name: str) -> int:
+        """Return how many slots the namespace has or waits for."""
+        namespace = self._namespaces.get(name)
+        return 0 if namespace is None else namespace.taken + namespace.waiting
+
     def try_take(self, name: str) -> bool:
         """Take a slot, if the namespace may have one more now."""
         namespace = self._namespaces.setdefault(name, _NamespaceUsage())

@@ -18,6 +18,7 @@ from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.victims.reporter import Reporter
 from reprieve_policy.config.settings import AUTO
 from reprieve_policy.lifecycle.victim_set import VictimSetKey
 from reprieve_policy.preemption import automatic_reclaim
@@ -78,6 +79,7 @@ class ReclaimController:
         policy: PolicySource,
         namespaces: NamespacePolicies,
         recorder: EventRecorder,
+        reporter: Reporter,
         clock: Clock,
         *,
         on_left: Callable[[VictimSetKey], None],
@@ -87,7 +89,7 @@ class ReclaimController:
         self._api, self._writes = api, writes
         self._policy, self._namespaces = policy, namespaces
         self._clock = clock
-        self._marker = BorrowerMarker(writes, recorder, clock)
+        self._marker = BorrowerMarker(writes, policy, recorder, reporter, clock)
         self._on_left = on_left
         self._interval_seconds = interval_seconds
         self._rounds: dict[str, _Round] = {}

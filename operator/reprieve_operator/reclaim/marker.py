@@ -1,22 +1,30 @@
 """Begins a round: marks the borrowers that leave, and says so on the node, the pod and the victims.
 
 The marks are those of a preemption. All else follows as for any victim: the reconcilers check each
-pod's protection once more, and give it notice.
+pod's protection once more, and give it notice. A pod that has no room for the mark is deleted
+without notice, as is any victim without room for a state.
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
-from reprieve_operator.cluster.pods import metadata_without_version
-from reprieve_operator.cluster.retries import GONE_OR_CHANGED, is_permanent
+from reprieve_operator.cluster.pods import VictimPod, metadata_without_version
+from reprieve_operator.cluster.policies import PolicySource
+from reprieve_operator.cluster.retries import GONE_OR_CHANGED, is_object_too_large, is_permanent
 from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.victims.reporter import Reporter
+from reprieve_policy.kube.objects import VersionedMeta
+from reprieve_policy.kube.pods import own_grace_seconds
 from reprieve_policy.kube.values import timestamp
+from reprieve_policy.lifecycle import grace_period
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase, PreemptionCause
 from reprieve_policy.preemption import reclaim
 from reprieve_policy.preemption.automatic_reclaim import ReclaimRound
+from reprieve_policy.preemption.selection.snapshot import ScheduledPod
 from reprieve_runtime.client.api import ApiError
 
 from .lent_nodes import LentNode
@@ -32,16 +40,27 @@ _RETRY_SECONDS, _MOST_RETRY_SECONDS = 1, 5
 
 MayLeave = Callable[[LentNodePod], Awaitable[bool]]
 """Whether a borrower that has changed may still be a victim."""
+_Write = Callable[[LentNodePod, VersionedMeta], Awaitable[None]]
+"""Marks or deletes a borrower, of which these are the metadata now."""
 
 
 class BorrowerMarker:
-    """Marks pods; reports what was marked."""
+    """Marks pods; reports what was marked, or deleted because it has no room for a mark."""
 
-    def __init__(self, writes: Writes, recorder: EventRecorder, clock: Clock) -> None:
-        self._writes, self._recorder, self._clock = writes, recorder, clock
+    def __init__(
+        self,
+        writes: Writes,
+        policy: PolicySource,
+        recorder: EventRecorder,
+        reporter: Reporter,
+        clock: Clock,
+    ) -> None:
+        self._writes, self._policy, self._clock = writes, policy, clock
+        self._recorder, self._reporter = recorder, reporter
         self.unmarkable: set[str] = set()
-        """Uids of pods that the API server refuses to change for good, as one whose annotations are
-        full. They count as non-preemptible. Without this, each round would choose them again."""
+        """Uids of pods that the API server refuses to have marked, or deleted, for good, as where
+        another policy bars the operator. They count as non-preemptible. Without this, each round
+        would choose them again."""
 
     async def begin(
         self,
@@ -51,22 +70,47 @@ class BorrowerMarker:
         nodes: Mapping[str, LentNode],
         may_leave: MayLeave,
     ) -> None:
-        """Mark the victims of a round; raises `ApiError` if one cannot be written.
+        """Mark the victims of a round; raises `ApiError` if one cannot be written now.
 
         `waiting` is the pod that begins it; `nodes` are the lent nodes by name.
         """
         marked: Counter[str] = Counter()
+        text = reclaim.build_mark(self._clock.now())
+
+        async def mark(pod: LentNodePod, metadata: VersionedMeta) -> None:
+            await self._writes.mark(metadata, text, chosen.pod.uid)
+            self._report_victim(pod, nodes, EVENT, "the pod is asked to leave")
+
+        async def delete(pod: LentNodePod, metadata: VersionedMeta) -> None:
+            await self._delete_without_notice(pod, metadata, nodes)
+
+        async def write_each(victims: Iterable[ScheduledPod], write: _Write) -> list[ScheduledPod]:
+            """Write to the victims; return those that have no room for it."""
+            full = []
+            for victim in victims:
+                try:
+                    if await self._write(pods[victim.uid], write, may_leave):
+                        marked[victim.node] += 1
+                except ApiError as error:
+                    if is_object_too_large(error):
+                        full.append(victim)
+                    elif is_permanent(error):
+                        self.unmarkable.add(victim.uid)
+                    else:
+                        raise
+            return full
+
         try:
-            for victim in chosen.victims:
-                if await self._mark(pods[victim.uid], chosen.pod.uid, may_leave):
-                    marked[victim.node] += 1
-                    self._report_victim(pods[victim.uid], is_on_lent_node=victim.node in nodes)
+            # Deleted once all others are marked: without this, a pod would go in vain where a mark
+            # fails for the moment.
+            full = await write_each(chosen.victims, mark)
+            refused = await write_each(full, delete)
+            self.unmarkable.update(victim.uid for victim in refused)
         finally:
             self._report(chosen, waiting, marked, nodes)
 
-    async def _mark(self, pod: LentNodePod, preemptor_uid: str, may_leave: MayLeave) -> bool:
-        """Mark the pod; `False` if it is gone, or may be no victim any more."""
-        text = reclaim.build_mark(self._clock.now())
+    async def _write(self, pod: LentNodePod, write: _Write, may_leave: MayLeave) -> bool:
+        """Write to the pod; `False` if it is gone, or may be no victim any more."""
         metadata = pod.metadata
         for attempt in range(1, _ATTEMPTS + 1):
             if attempt == _ATTEMPTS:
@@ -74,7 +118,7 @@ class BorrowerMarker:
                 # (`cluster.writes`).
                 metadata = metadata_without_version(metadata)
             try:
-                await self._writes.mark(metadata, text, preemptor_uid)
+                await write(pod, metadata)
             except ApiError as error:
                 if error.status in GONE_OR_CHANGED:
                     found = await self._reread(pod, may_leave)
@@ -82,8 +126,8 @@ class BorrowerMarker:
                         break
                     metadata = found.metadata
                 elif attempt == _ATTEMPTS or is_permanent(error):
-                    if is_permanent(error):
-                        self.unmarkable.add(pod.uid)
+                    extra = {"pod": pod.metadata.key, "error": str(error)}
+                    _log.warning("could not write to a borrower", extra=extra)
                     raise
                 else:
                     seconds = error.retry_after_seconds or _RETRY_SECONDS
@@ -93,6 +137,33 @@ class BorrowerMarker:
         _log.info("borrower has changed, and is not marked", extra={"pod": pod.metadata.key})
         return False
 
+    async def _delete_without_notice(
+        self, pod: LentNodePod, metadata: VersionedMeta, nodes: Mapping[str, LentNode]
+    ) -> None:
+        """Delete a pod, with the condition by which Jobs know a disruption if it has room for that.
+
+        It is reported as any victim that is deleted.
+        """
+        now, victim = self._clock.now(), VictimPod(metadata=metadata)
+        own_seconds = own_grace_seconds(pod.spec.terminationGracePeriodSeconds)
+        state = Eviction(
+            eviction_id=f"{pod.uid}-{int(now.timestamp() * 1000)}",
+            phase=Phase.TERMINATING,
+            requested_at=now,
+            cause=PreemptionCause.RECLAIM,
+            outcome=CheckpointOutcome.SKIPPED,
+            grace_seconds=grace_period.usual_grace_seconds(own_seconds, self._policy.current),
+        )
+        try:
+            victim = await self._writes.write_disruption_target(victim, None)
+        except ApiError as error:
+            if not is_object_too_large(error):
+                raise
+        if await self._writes.delete_pod(victim, state):
+            what = "the pod has no room for a mark, and is deleted without notice"
+            self._report_victim(pod, nodes, "SoftEvictionWithoutNotice", what)
+            self._reporter.report_deleted(victim, state)
+
     async def _reread(self, pod: LentNodePod, may_leave: MayLeave) -> LentNodePod | None:
         current = await reread(self._writes, pod)
         if current is None or not current.occupies_node:
@@ -100,10 +171,13 @@ class BorrowerMarker:
         is_leaving = current.metadata.deletionTimestamp is not None
         return None if is_leaving or not await may_leave(current) else current
 
-    def _report_victim(self, pod: LentNodePod, *, is_on_lent_node: bool) -> None:
+    def _report_victim(
+        self, pod: LentNodePod, nodes: Mapping[str, LentNode], reason: str, what: str
+    ) -> None:
+        is_on_lent_node = pod.spec.nodeName in nodes
         where = "its node was" if is_on_lent_node else "the node of another pod of its gang was"
-        note = f"{where} lent by another namespace, which wants it back: the pod is asked to leave"
-        self._recorder.event(ObjectReference.for_pod(pod.metadata), EVENT, note)
+        note = f"{where} lent by another namespace, which wants it back: {what}"
+        self._recorder.event(ObjectReference.for_pod(pod.metadata), reason, note)
 
     def _report(
         self,

@@ -45,6 +45,10 @@ from reprieve_runtime.client.paths import object_path
 from .lent_nodes import LentNode
 
 _PENDING = {"fieldSelector": "spec.nodeName=,status.phase=Pending"}
+_MAX_SELECTORS = 8
+"""Gangs of one Namespace that are listed each by its label; for more, or for one that no label
+identifies, all pods of the Namespace are listed once. Without this, the reads of a pass would grow
+with the square of its pods: to find those with a label, the API server goes through all of them."""
 _ABSENT = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 """The API is not served, or is served since the operator's role was made: there is nothing."""
 
@@ -92,7 +96,7 @@ class ReclaimReader:
         now: datetime,
         unmarkable: Collection[str],
     ) -> None:
-        """`unmarkable`: uids of pods that cannot be marked; they count as non-preemptible."""
+        """`unmarkable`: uids of pods that cannot be written to; they are non-preemptible."""
         self._writes, self._settings = writes, policy.current
         self._namespaces, self._now, self._unmarkable = namespaces, now, unmarkable
         self._cluster_facts: Facts | None = None
@@ -167,19 +171,19 @@ class ReclaimReader:
         self, pods: Iterable[LentNodePod], scheduled: Mapping[str, ScheduledPod]
     ) -> Sequence[LentNodePod]:
         """Return the pods on other nodes that may have to leave with the borrowers."""
-        gangs: dict[tuple[str, str], Gang] = {}
+        gangs: dict[str, dict[str, Gang]] = defaultdict(dict)
         for pod in pods:
             own, gang = scheduled[pod.uid], membership.read(pod.view)
             depends_on_others = own.disruption_mode is DisruptionMode.ALL or own.gang_minimum > 0
             if gang is not None and depends_on_others and not own.is_non_preemptible:
-                gangs[own.namespace, disruption.identity_of(gang)] = gang
+                gangs[own.namespace][disruption.identity_of(gang)] = gang
         found: dict[str, LentNodePod] = {}
-        for (namespace, identity), gang in gangs.items():
-            params = {} if gang.selector is None else {"labelSelector": gang.selector}
-            async for pod in self._pods(namespace, params):
-                its = membership.read(pod.view) if pod.occupies_node else None
-                if its is not None and disruption.identity_of(its) == identity:
-                    found[pod.uid] = pod
+        for namespace, by_identity in gangs.items():
+            for params in _lists_of(by_identity.values()):
+                async for pod in self._pods(namespace, params):
+                    its = membership.read(pod.view) if pod.occupies_node else None
+                    if its is not None and disruption.identity_of(its) in by_identity:
+                        found[pod.uid] = pod
         return [pod for uid, pod in found.items() if uid not in scheduled]
 
     async def _pods(
@@ -257,6 +261,14 @@ class ReclaimReader:
                 group = None
             self._groups[path] = None if group is None else pod_group.read(group)
         return self._groups[path]
+
+
+def _lists_of(gangs: Iterable[Gang]) -> Sequence[Mapping[str, str]]:
+    """Return the parameters of the lists that together have all pods of a Namespace's gangs."""
+    selectors = {gang.selector for gang in gangs}
+    if None in selectors or len(selectors) > _MAX_SELECTORS:
+        return ({},)
+    return [{"labelSelector": selector} for selector in selectors if selector is not None]
 
 
 def _keep_budget(budget: PodDisruptionBudget) -> DisruptionBudget | None:

@@ -3,11 +3,11 @@
 Checked when a pod or a template newly has the label, and when one that a quota bounds requests more
 or uses another quota. Its author needs the verb `claim` on `nonpreemptiblepods.reprieve.dev`,
 cluster-wide, unless its ElasticQuota bounds the claim. Such a quota is meant for the namespace: it
-is in that namespace, has its name, or lists it in `quota.scheduling.koordinator.sh/namespaces`. Its
-`min` names every resource that the pod requests, and has room for the request of all pods of a
-template, beside what its non-preemptible pods use or wait for. No quota bounds a pod that requests
-nothing, one with ResourceClaims, or a DaemonSet. Offline, where permissions cannot be checked, a
-claim that no quota bounds is warned of.
+is in that namespace, or lists it in `quota.scheduling.koordinator.sh/namespaces`. Its `min` names
+every resource that the pod requests, and has room for the request of all pods of a template, beside
+what its non-preemptible pods use or wait for. No quota bounds a pod that requests nothing, one with
+ResourceClaims, or a DaemonSet. Offline, where permissions cannot be checked, a claim that no quota
+bounds is warned of.
 
 Why: a quota's `min` bounds how much a team may keep from all others. Without one, a label that any
 user may write would make any number of pods non-preemptible. What other rules do about a request

@@ -45,8 +45,7 @@ class Quota:
     non_preemptible_used: Amounts
     non_preemptible_request: Amounts
     namespaces: tuple[str, ...]
-    """Namespaces whose pods use it without naming it, besides a namespace of the quota's own
-    name."""
+    """Namespaces whose pods use it without naming it, besides its own, if that has its name."""
     tells_non_preemptible: bool = True
     """False: only the amounts of all its pods are published, as by scheduler-plugins."""
 
@@ -56,8 +55,12 @@ class Quota:
         return self.namespace, self.name
 
     def is_for(self, namespace: str) -> bool:
-        """True if it is meant for the pods of a namespace; those of others may use it by name."""
-        return namespace in (self.namespace, self.name, *self.namespaces)
+        """True if it is meant for the pods of a namespace; those of others may use it by name.
+
+        Not by its own name alone, as in Koordinator: without this, a user who may create Namespaces
+        could name one after the quota of another team, and use its `min`.
+        """
+        return namespace in (self.namespace, *self.namespaces)
 
 
 def read_leniently(

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,8 +17,13 @@ from yarl import URL
 from reprieve_operator.checkpointing.client import CheckpointClient
 from reprieve_operator.checkpointing.endpoints import HttpEndpoint
 from reprieve_operator.checkpointing.http_transport import HttpTransport
+from reprieve_operator.checkpointing.poller import CheckpointPoller
 from reprieve_operator.checkpointing.transport import ReplyKind, WorkloadReply
+from reprieve_operator.clock import Clock
+from reprieve_operator.settings import OperatorSettings
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
+from reprieve_policy.lifecycle.eviction import Eviction, Phase
+from reprieve_testing.objects.builders import NOW
 from reprieve_testing.operator_parts import REQUEST
 from reprieve_testing.virtual_time import run_in_virtual_time
 
@@ -178,6 +184,56 @@ def test_a_newcomer_finds_a_call_at_once_and_never_waits_longer_than_one_calls_t
     delays = run_in_virtual_time(_delay_of_newcomers())
     assert max(delays[:5]) == pytest.approx(0.05), delays
     assert max(delays) <= 10.0 + 0.1, delays
+
+
+STATE = Eviction(
+    eviction_id="u-1", phase=Phase.HINTED, requested_at=NOW, deadline=NOW + timedelta(minutes=5)
+)
+
+
+async def _seconds_to_next_poll(others: Sequence[tuple[str, HttpEndpoint, float]]) -> float:
+    """Call a workload of `team` that answers in 0.7 s, while others call; 4 calls are possible."""
+    transport: Any = ScriptedTransport(answer_seconds=0.7)
+    client = CheckpointClient({HttpEndpoint: lambda: transport}, max_calls=4)
+    woken, time = asyncio.Event(), asyncio.get_running_loop().time
+    clock = Clock(now=lambda: NOW, monotonic=time)
+    poller = CheckpointPoller(client, OperatorSettings(namespace="n"), clock, woken.set)
+
+    def call(namespace: str, endpoint: HttpEndpoint, seconds: float) -> asyncio.Task[WorkloadReply]:
+        return asyncio.create_task(client.poll(endpoint, "u-1", seconds, namespace=namespace))
+
+    half = len(others) // 2
+    calls = [call(*other) for other in others[:half]]
+    await asyncio.sleep(0)
+    poller.poll(ANSWERS, STATE, REQUEST, NOW, "team")
+    await asyncio.sleep(0)
+    calls += [call(*other) for other in others[half:]]
+    try:
+        await woken.wait()
+        return poller.poll(ANSWERS, STATE, REQUEST, NOW, "team")
+    finally:
+        for each in calls:
+            each.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
+NEXT_POLLS: dict[str, tuple[Sequence[tuple[str, HttpEndpoint, float]], float, float]] = {
+    "no others": ((), 4.5, 5.0),
+    "others hang for 8 s": ([(f"hostile-{n}", HANGS, 8.0) for n in range(20)], 4.5, 5.0),
+    "others hang for longer than a call may wait": (
+        [(f"hostile-{n}", HANGS, 60.0) for n in range(20)],
+        4.5,
+        5.0,
+    ),
+    "many of its own Namespace": ([("team", ANSWERS, 60.0)] * 40, 20.0, 30.0),
+}
+
+
+@pytest.mark.parametrize(("others", "least", "most"), NEXT_POLLS.values(), ids=NEXT_POLLS)
+def test_a_workload_is_polled_less_often_because_of_its_own_namespace_only(
+    others: Sequence[tuple[str, HttpEndpoint, float]], least: float, most: float
+) -> None:
+    assert least <= run_in_virtual_time(_seconds_to_next_poll(others)) <= most
 
 
 async def test_on_real_connections_hints_are_answered_while_those_of_hostile_namespaces_hang() -> (

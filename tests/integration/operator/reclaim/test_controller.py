@@ -19,7 +19,9 @@ from reprieve_operator.cluster.leader_election import LeaderElection, NotLeading
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
+from reprieve_operator.reclaim import marker
 from reprieve_operator.reclaim.controller import ReclaimController
+from reprieve_operator.victims.reporter import Reporter
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
@@ -77,6 +79,7 @@ class World:
     leadership: Leadership
     controller: ReclaimController
     left: list[VictimSetKey]
+    metrics: OperatorMetrics
     running: asyncio.Task[None]
 
     def marked(self) -> list[str]:
@@ -158,27 +161,30 @@ async def reclaiming(
         stub.lists_released.set()
         clock = Clock(now=lambda: NOW, monotonic=monotonic, wall=lambda: 0.0)
         recorded, leadership, left = Recorded(), Leadership(), list[VictimSetKey]()
-        policy = Policy(settings or PolicySettings(reclaim="auto"))
+        policy, metrics = Policy(settings or PolicySettings(reclaim="auto")), OperatorMetrics()
+        recorder = cast("EventRecorder", recorded)
+        namespaces = cast("NamespacePolicies", Namespaces())
         writes = Writes(
             api,
             CallLimiter(32),
             cast("LeaderElection", leadership),
-            OperatorMetrics(),
+            metrics,
             clock,
         )
         controller = ReclaimController(
             api,
             writes,
             cast("PolicySource", policy),
-            cast("NamespacePolicies", Namespaces()),
-            cast("EventRecorder", recorded),
+            namespaces,
+            recorder,
+            Reporter(recorder, metrics, namespaces),
             clock,
             on_left=left.append,
             interval_seconds=0.01,
         )
         running = asyncio.create_task(controller.run())
         try:
-            yield World(stub, recorded, policy, leadership, controller, left, running)
+            yield World(stub, recorded, policy, leadership, controller, left, metrics, running)
         finally:
             running.cancel()
             with contextlib.suppress(asyncio.CancelledError, NotLeading):
@@ -403,13 +409,100 @@ async def test_a_mark_is_repeated_after_a_busy_api_server(tmp_path: Path) -> Non
         assert world.marked() == ["short"] * 2
 
 
-async def test_a_borrower_that_cannot_be_marked_is_not_chosen_again(tmp_path: Path) -> None:
+async def test_a_borrower_that_the_operator_may_not_mark_is_not_chosen_again(
+    tmp_path: Path,
+) -> None:
     async with reclaiming(tmp_path) as world:
-        world.stub.refuses[f"{TEAM}/short"] = 422
+        world.stub.refuses[f"{TEAM}/short"] = 403
         world.stub.collections[HOME] = by_name(a_waiting_pod())
         await until(lambda: world.marked() == ["short"])
         world.stub.collections[HOME] = by_name(a_waiting_pod("next"))
         await until(lambda: world.marked() == ["short", "long"])
+        assert world.policy.warnings == []
+        assert world.stub.deletions == []
+
+
+@pytest.mark.parametrize("refused", ["long", "short"])
+async def test_a_borrower_that_the_operator_may_not_mark_keeps_no_other_from_being_marked(
+    tmp_path: Path, refused: str
+) -> None:
+    async with reclaiming(tmp_path) as world:
+        world.stub.refuses[f"{TEAM}/{refused}"] = 403
+        world.stub.collections[HOME] = by_name(a_waiting_pod(cpu="2"))
+        await until(lambda: sorted(world.marked()) == ["long", "short"])
+
+
+FULL = a_pod(
+    "short",
+    started="11:59:00",
+    finalizers=[f"example.com/{number}" for number in range(251)],
+    spec={"terminationGracePeriodSeconds": 1_000_000_000},
+)
+
+
+async def test_a_borrower_that_is_full_of_finalizers_is_deleted_without_notice(
+    tmp_path: Path,
+) -> None:
+    """Without this, a Job of such pods would hold the lent node for ever."""
+    async with reclaiming(tmp_path, a_waiting_pod(cpu="2"), pods=(LONG, FULL)) as world:
+        await until(lambda: world.stub.deletions)
+        await until(lambda: len(world.recorded.events) == 5)
+        await world.passes()
+    assert world.marked() == ["long"]
+    ((path, options),) = world.stub.deletions
+    assert path == f"{TEAM}/short"
+    assert options["gracePeriodSeconds"] == 30
+    assert options["preconditions"] == {"uid": "short", "resourceVersion": "7"}
+    of_pod = [(reason, note) for about, reason, note in world.recorded.events if "short" in about]
+    assert of_pod == [
+        (
+            "SoftEvictionWithoutNotice",
+            (
+                "its node was lent by another namespace, which wants it back: "
+                "the pod has no room for a mark, and is deleted without notice"
+            ),
+        ),
+        ("SoftEvictionDeleting", "deleting the pod: SIGTERM now, SIGKILL after 30s"),
+    ]
+    counted = {"namespace": "team", "reason": "reclaim"}
+    value = world.metrics.registry.get_sample_value("reprieve_preemptions_total", counted)
+    assert value == 1
+
+
+@pytest.mark.parametrize("status", [413, 422])
+async def test_a_borrower_whose_annotations_are_full_is_deleted_with_its_condition(
+    tmp_path: Path, status: int
+) -> None:
+    async with reclaiming(tmp_path) as world:
+        world.stub.refuses[f"{TEAM}/short"] = status
+        world.stub.patched_version = "8"
+        world.stub.collections[HOME] = by_name(a_waiting_pod())
+        await until(lambda: world.stub.deletions)
+    assert [path for path, _ in world.stub.patches] == [f"{TEAM}/short", f"{TEAM}/short/status"]
+    ((_, options),) = world.stub.deletions
+    assert options["preconditions"] == {"uid": "short", "resourceVersion": "8"}
+
+
+async def test_a_full_borrower_that_may_not_be_deleted_is_not_chosen_again(tmp_path: Path) -> None:
+    short = f"{TEAM}/short"
+    async with reclaiming(tmp_path, pods=(LONG, FULL), barred=(short,)) as world:
+        world.stub.collections[HOME] = by_name(a_waiting_pod())
+        await until(lambda: world.stub.deletions or world.stub.calls[short])
+        world.stub.collections[HOME] = by_name(a_waiting_pod("next"))
+        await until(lambda: world.marked() == ["long"])
+        assert world.stub.calls[short] == 1
+
+
+async def test_no_full_borrower_is_deleted_while_another_one_cannot_be_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marker, "_RETRY_SECONDS", 0)
+    async with reclaiming(tmp_path, pods=(LONG, FULL)) as world:
+        world.stub.refuses[f"{TEAM}/long"] = 500
+        world.stub.collections[HOME] = by_name(a_waiting_pod(cpu="2"))
+        await until(lambda: world.marked() == ["long"] * 3)
+        await world.passes()
+        assert world.stub.deletions == []
 
 
 class Placed(dict[str, Any]):
@@ -455,6 +548,32 @@ async def test_a_gang_of_borrowers_leaves_with_its_pods_on_other_nodes(tmp_path:
     notes = {about: note for about, _, note in world.recorded.events}
     assert notes["Pod/b"].startswith("the node of another pod of its gang was lent")
     assert notes["Node/n"].startswith("1 pod is asked to leave")
+
+
+KEYS_OF_GANGS = {"labels": keys.POD_GROUP, "annotations": keys.KOORDINATOR_GANG}
+
+
+@pytest.mark.parametrize(
+    ("by_label", "by_annotation", "lists"),
+    [(2, 0, 2), (8, 0, 8), (9, 0, 1), (100, 0, 1), (0, 1, 1), (0, 100, 1), (3, 100, 1)],
+)
+async def test_the_reads_of_a_pass_do_not_grow_with_the_square_of_the_gangs(
+    tmp_path: Path, by_label: int, by_annotation: int, lists: int
+) -> None:
+    places = ["labels"] * by_label + ["annotations"] * by_annotation
+    pods = [
+        a_pod(f"{at}-{node}", node=node, cpu="0.01", **{place: {KEYS_OF_GANGS[place]: f"g{at}"}})
+        for at, place in enumerate(places)
+        for node in ("n", "m")
+    ]
+    here = [pod for pod in pods if pod["spec"]["nodeName"] == "n"]
+    settings = PolicySettings(reclaim="auto", max_victims=1000)
+    async with reclaiming(
+        tmp_path, pods=tuple(here), settings=settings, **{TEAM: by_name(*pods)}
+    ) as world:
+        world.stub.collections[HOME] = by_name(a_waiting_pod(cpu="2"))
+        await until(lambda: len(world.marked()) == len(pods))
+        assert world.stub.calls[TEAM] == lists
 
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "u", "controller": True}

@@ -105,6 +105,7 @@ CASES = {
     "a quota with the name of the namespace, elsewhere": Case(
         resource=CLAIMING.labelled(keys.QUOTA_NAME, "team").build(),
         facts=known(bounding("team", "admin")),
+        needs=True,
     ),
     "the quota of all that name none": Case(
         resource=CLAIMING.build(), facts=known(bounding(DEFAULT, "admin")), needs=True
