@@ -51,7 +51,7 @@ class NamespacePolicy:
     allowed_classes: ClassSet = UNLISTED
     default_class: int | None = None
     enforcement: str = ENFORCE
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     """All labels of the Namespace, as `namespaceSelector` reads them."""
 
     @property
