@@ -14,6 +14,7 @@ import msgspec
 
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import contract
+from reprieve_policy.kube.label_selector import LabelSelector
 from reprieve_policy.kube.objects import (
     ObjectMeta,
     OwnerReference,
@@ -22,8 +23,16 @@ from reprieve_policy.kube.objects import (
     controller_of,
     labels_of,
 )
-from reprieve_policy.kube.pods import Pod, PodSpec, SchedulingContainer
+from reprieve_policy.kube.pods import (
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSpec,
+    SchedulingAffinity,
+    SchedulingContainer,
+)
 from reprieve_policy.lifecycle import mark
+from reprieve_policy.preemption.selection import node_fit
 
 from . import pod_state
 from .pods import MAX_ENTRIES, ContainerStatus, VictimContainer, VictimPod, VictimPodStatus
@@ -53,6 +62,14 @@ _LONG_KEYS = frozenset(
 _MAX_VALUE_LENGTH = 1024
 """Characters of any other annotation of it; a longer one is left out."""
 _MAX_USUAL_SPEC_BYTES = 64 * 1024
+_KEEPS_ALL_AWAY = SchedulingAffinity(
+    podAntiAffinity=PodAffinity(
+        requiredDuringSchedulingIgnoredDuringExecution=[
+            PodAffinityTerm(labelSelector=LabelSelector(), namespaceSelector=LabelSelector())
+        ]
+    )
+)
+"""Of a large pod with anti-affinity: as of one whose terms are too large to be evaluated."""
 _MAX_OWNERS = 8
 _MAX_CONTAINERS = 200
 """The resources of further ones do not count in the cost of the pod."""
@@ -113,7 +130,8 @@ def _prune_status(status: VictimPodStatus) -> VictimPodStatus:
 def prune(pod: P) -> P:
     """Return the pod as it counts for the room on nodes; a usual one keeps all.
 
-    A large one keeps its resources. Where it may run is not kept, as if it might run anywhere.
+    A large one keeps its resources. Where it may run is not kept, as if it might run anywhere; one
+    with anti-affinity keeps all others away.
     """
     metadata, spec = prune_metadata(pod.metadata), pod.spec
     if _has_many_resources(spec) or len(msgspec.json.encode(spec)) > _MAX_USUAL_SPEC_BYTES:
@@ -128,6 +146,7 @@ def prune(pod: P) -> P:
             schedulerName=spec.schedulerName,
             activeDeadlineSeconds=spec.activeDeadlineSeconds,
             nodeName=spec.nodeName,
+            affinity=_KEEPS_ALL_AWAY if node_fit.anti_affinity_of(spec, "") else None,
             containers=_requests_of(spec.containers),
             initContainers=_requests_of(spec.initContainers),
             resources=resources,

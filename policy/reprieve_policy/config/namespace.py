@@ -4,7 +4,7 @@ A Namespace is the specification's vCluster (document 001, "Per-vCluster Preempt
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from reprieve_policy.keys import (
     ALLOWED_PREEMPTION_CLASSES,
@@ -51,6 +51,8 @@ class NamespacePolicy:
     allowed_classes: ClassSet = UNLISTED
     default_class: int | None = None
     enforcement: str = ENFORCE
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """All labels of the Namespace, as `namespaceSelector` reads them."""
 
     @property
     def is_sensitive(self) -> bool:
@@ -82,6 +84,7 @@ def parse(
 
 def read_leniently(labels: Mapping[str, str], annotations: Mapping[str, str]) -> NamespacePolicy:
     """Read a Namespace that may not have been validated: an unreadable value counts as absent."""
+    every = labels
     policy = parse(labels, annotations)
     while not isinstance(policy, NamespacePolicy):
         bad = {violation.path for violation in policy}
@@ -90,7 +93,7 @@ def read_leniently(labels: Mapping[str, str], annotations: Mapping[str, str]) ->
             key: value for key, value in annotations.items() if annotation_path("", key) not in bad
         }
         policy = parse(labels, annotations)
-    return policy
+    return replace(policy, labels=every)
 
 
 def _consistent(fields: Mapping[str, object]) -> NamespacePolicy | tuple[Violation, ...]:

@@ -118,15 +118,12 @@ class SchedulingNodeAffinity(NodeAffinity):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodAffinityTerm:
-    """A term of pod affinity or anti-affinity.
-
-    Of `namespaceSelector` only its presence is read.
-    """
+    """A term of pod affinity or anti-affinity."""
 
     topologyKey: str = ""
     labelSelector: LabelSelector | None = None
     namespaces: Sequence[str] | None = None
-    namespaceSelector: Mapping[str, object] | None = None
+    namespaceSelector: LabelSelector | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

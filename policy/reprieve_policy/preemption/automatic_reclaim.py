@@ -25,13 +25,21 @@ from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.values import timestamp
 
 from . import reclaim, selection
-from .selection import PreemptionCandidate, node_fit, release, snapshot_builder
+from .selection import (
+    PreemptionCandidate,
+    node_fit,
+    release,
+    select_victims,
+    snapshot_builder,
+)
+from .selection.eligibility import Eligibility
 from .selection.release import ReleaseCertainty
 from .selection.snapshot import GangKey, NodeInfo, Preemptor, QuotaInfo, ScheduledPod, Snapshot
 
-_Kind = GangKey | tuple[str, tuple[str, ...]]
-"""What is decided once: a gang, or pods that ask for the same on the same nodes. As a text, which
-has a hash: with many pods that all differ, no pod is compared with each other."""
+_Kind = GangKey | tuple[str, tuple[tuple[str, tuple[str, ...]], ...]]
+"""What is decided once: a gang, or pods that ask for the same on the same nodes, from which the
+same pods keep them away. As a text, which has a hash: with many pods that all differ, no pod is
+compared with each other."""
 _FREE_TRIES = 2
 """As often a decision without a round is repeated in the next pass: the cluster may just change."""
 _MAX_DOUBLINGS = 6
@@ -198,10 +206,13 @@ def _first_round(
         preemptor = snapshot_builder.with_gang(
             each.preemptor, waiting_by_gang[gang], placed_by_gang[gang]
         )
-        nodes = tuple(
-            name for name, info in snapshot.nodes.items() if _may_be_evaluated(preemptor, info)
-        )
-        kind = gang or (repr(_without_identity(preemptor)), nodes)
+        eligibility = Eligibility(preemptor, snapshot)
+        nodes = {
+            name: tuple(pod.uid for pod in select_victims.repelling_pods(info, eligibility))
+            for name, info in snapshot.nodes.items()
+            if _may_be_evaluated(info, eligibility)
+        }
+        kind = gang or (repr(_without_identity(preemptor)), tuple(nodes.items()))
         if kind in in_vain:
             continue
         if len(in_vain) == MAX_KINDS:
@@ -284,16 +295,16 @@ def _without_identity(preemptor: Preemptor) -> Preemptor:
         preemptor,
         name="",
         labels={},
+        namespace_labels={},
         unschedulable_since=None,
         demand=replace(preemptor.demand, uid=""),
     )
 
 
-def _may_be_evaluated(preemptor: Preemptor, node_info: NodeInfo) -> bool:
-    """False if whether the pod fits there depends on other pods: only its scheduler knows."""
-    terms = (one for pod in node_info.pods for one in pod.anti_affinity)
-    return _may_run(preemptor, node_info) and not any(
-        node_fit.anti_affinity_matches(one, preemptor.namespace, preemptor.labels) for one in terms
+def _may_be_evaluated(node_info: NodeInfo, eligibility: Eligibility) -> bool:
+    """False if whether the pod fits there depends on pods that stay: only its scheduler knows."""
+    return _may_run(eligibility.preemptor, node_info) and not select_victims.depends_on_other_pods(
+        node_info, eligibility
     )
 
 

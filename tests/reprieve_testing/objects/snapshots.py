@@ -29,7 +29,7 @@ from reprieve_policy.preemption.selection.snapshot import (
 
 from .builders import NOW, after
 
-ALL_PODS = (AntiAffinity(None, ()),)
+ALL_PODS = (AntiAffinity(frozenset(), (), namespace_requirements=()),)
 """The anti-affinity of a pod that wants a node of its own."""
 
 

@@ -2,8 +2,9 @@
 
 Mirrors kube-scheduler's NodeUnschedulable, NodeAffinity and TaintToleration, which no victim
 changes, and NodeResourcesFit and NodePorts, for which pods may have to leave. Only the requested
-resources count: a node overcommitted in another resource still fits. Pod affinity, topology spread
-and volumes are not evaluated.
+resources count: a node overcommitted in another resource still fits. Of InterPodAffinity, only the
+anti-affinity of the pods on nodes is evaluated. The preemptor's pod affinity and topology spread,
+and volumes, are not.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -21,12 +22,15 @@ from reprieve_policy.kube.pods import (
 from reprieve_policy.kube.values import go_int
 from reprieve_policy.kube.values.quantity import NANOS
 
+from . import selector_size
 from .snapshot import (
+    TOO_LARGE,
     AntiAffinity,
     HostPortInfo,
     NodeAffinityTerm,
     NodeInfo,
     PodDemand,
+    Preemptor,
     Requirement,
     ScheduledPod,
     SchedulingConstraints,
@@ -61,12 +65,29 @@ def satisfies(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     return check is not None and check(labels.get(requirement.key), requirement.values)
 
 
-def anti_affinity_matches(
-    anti_affinity: AntiAffinity, namespace: str, labels: Mapping[str, str]
-) -> bool:
-    """True if the anti-affinity may concern a pod of this Namespace with these labels."""
-    is_of_namespace = anti_affinity.namespaces is None or namespace in anti_affinity.namespaces
-    return is_of_namespace and all(satisfies(one, labels) for one in anti_affinity.requirements)
+def keeps_away(anti_affinity: AntiAffinity, preemptor: Preemptor, node_info: NodeInfo) -> bool:
+    """True if a pod of the node with this anti-affinity keeps the preemptor away from it.
+
+    One that is too large counts only for a preemptor that takes back nodes. A scheduler that finds
+    that another does not fit proposes its own victims; without this, a user with such a pod would
+    end all choice on its node. Without the other, a node of which a pod does keep the preemptor
+    away would count as one with room, and no pod would leave the other lent nodes.
+    """
+    if anti_affinity == TOO_LARGE:
+        return preemptor.takes_back_nodes
+    key = anti_affinity.topology_key
+    return (
+        (not key or key in node_info.labels)
+        and _is_in_namespaces(anti_affinity, preemptor)
+        and all(satisfies(one, preemptor.labels) for one in anti_affinity.requirements)
+    )
+
+
+def _is_in_namespaces(anti_affinity: AntiAffinity, preemptor: Preemptor) -> bool:
+    required = anti_affinity.namespace_requirements
+    return preemptor.namespace in anti_affinity.namespaces or (
+        required is not None and all(satisfies(one, preemptor.namespace_labels) for one in required)
+    )
 
 
 def ports_conflict(first: frozenset[HostPortInfo], second: frozenset[HostPortInfo]) -> bool:
@@ -261,16 +282,6 @@ def _collisions_within(ports: Sequence[frozenset[HostPortInfo]]) -> int:
     )
 
 
-_MOST_TERMS = 16
-"""Terms of one pod's anti-affinity that are evaluated; a pod with more keeps all others away.
-
-More would take too long, as they are evaluated for every preemptor.
-"""
-
-
-_REPELS_ALL = AntiAffinity(None, ())
-
-
 def scheduling_constraints_of(spec: PodSpec) -> SchedulingConstraints:
     """Return which nodes the pod may run on at all."""
     affinity = None if spec.affinity is None else spec.affinity.nodeAffinity
@@ -341,13 +352,21 @@ def _sources_of_nodes(volume: SchedulingVolume) -> tuple[Mapping[str, object] | 
 
 
 def anti_affinity_of(spec: PodSpec, namespace: str) -> tuple[AntiAffinity, ...]:
-    """Return which other pods a pod of this Namespace keeps away."""
+    """Return which other pods a pod of this Namespace keeps away, each term once.
+
+    A term without a label selector is about no pod.
+    """
     terms = () if spec.affinity is None else _required(spec.affinity.podAntiAffinity)
-    if len(terms) > _MOST_TERMS:
-        return (_REPELS_ALL,)
-    return tuple(
+    found = dict.fromkeys(
         _anti_affinity(term, namespace) for term in terms if term.labelSelector is not None
     )
+    names = (name for one in found for name in (one.topology_key, *one.namespaces))
+    requirements = (
+        requirement
+        for one in found
+        for requirement in (*one.requirements, *(one.namespace_requirements or ()))
+    )
+    return (TOO_LARGE,) if selector_size.is_too_large(requirements, names) else tuple(found)
 
 
 def requirements_of(selector: LabelSelector | None) -> tuple[Requirement, ...]:
@@ -374,8 +393,11 @@ def _required(affinity: PodAffinity | None) -> Sequence[PodAffinityTerm]:
 
 
 def _anti_affinity(term: PodAffinityTerm, namespace: str) -> AntiAffinity:
-    # The labels of Namespaces are not known here: with a selector, any Namespace may match.
-    named = (
-        None if term.namespaceSelector is not None else frozenset(term.namespaces or (namespace,))
+    selector = term.namespaceSelector
+    own = (namespace,) if selector is None else ()
+    return AntiAffinity(
+        frozenset(term.namespaces or own),
+        requirements_of(term.labelSelector),
+        term.topologyKey,
+        None if selector is None else requirements_of(selector),
     )
-    return AntiAffinity(named, requirements_of(term.labelSelector), term.topologyKey)

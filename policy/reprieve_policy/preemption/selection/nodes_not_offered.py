@@ -43,7 +43,7 @@ def with_victims_or_room_to_come(
     found = {
         node: dry_run.candidate_on(node)
         for node in nodes
-        if not select_victims.depends_on_other_pods(node_infos[node], eligibility)
+        if not select_victims.repelling_pods(node_infos[node], eligibility)
         and not any(node_infos[node].labels.get(key) in values for key, values in repelling.items())
     }
     return {

@@ -6,7 +6,7 @@ Which of the possible victims go is decided by `least_loss` or `priority_order`,
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from reprieve_policy.config.settings import PRIORITY
 
@@ -14,7 +14,7 @@ from . import alike_pods, least_loss, node_fit, pdb_usage, priority_order, victi
 from .eligibility import Eligibility
 from .least_loss import BestSoFar
 from .node_fit import CombinedDemand, RemainingCapacity
-from .node_status import DryRunStatus
+from .node_status import WAITING_IS_ENOUGH, DryRunStatus
 from .reasons import RefusalReason
 from .release import ReleaseCertainty
 from .snapshot import AntiAffinity, GangKey, NodeInfo, ScheduledPod
@@ -56,8 +56,54 @@ def select(
 ) -> Selection | DryRunStatus:
     """Return the victims that make room for the demand on the node.
 
-    `best`: victims that are worse, or more than a decision allows, are of no use.
+    Pods that keep the preemptor away leave, if they may be victims. `best`: victims that are worse,
+    or more than a decision allows, are of no use.
     """
+    first = _repelling_victims(node_info, eligibility, selected)
+    if not first:
+        return _select(node_info, demand, eligibility, selected, best)
+    if _spare_members(first, eligibility, selected):
+        return DryRunStatus.NO_VICTIMS
+    uids = {pod.uid for pod in first}
+    lost = Counter(selected.lost_members)
+    lost.update(pod.gang for pod in first if pod.gang is not None)
+    rest = _select(
+        replace(node_info, pods=[pod for pod in node_info.pods if pod.uid not in uids]),
+        demand,
+        eligibility,
+        AlreadySelected(selected.gangs, lost),
+    )
+    if isinstance(rest, DryRunStatus):
+        return _selection_of(first, eligibility) if rest in WAITING_IS_ENOUGH else rest
+    further = [pod for unit in rest.units for pod in unit.on_node]
+    return _selection_of([*first, *further], eligibility)
+
+
+def _repelling_victims(
+    node_info: NodeInfo, eligibility: Eligibility, selected: AlreadySelected
+) -> list[ScheduledPod]:
+    """Return the pods that must leave, and may: those that keep the preemptor away, and gangs."""
+    found = [
+        pod
+        for pod in repelling_pods(node_info, eligibility)
+        if pod.gang not in selected.gangs and eligibility.reason(pod) is None
+    ]
+    gangs = {pod.gang for pod in found if eligibility.evicted_gang(pod) is not None}
+    uids = {pod.uid for pod in found}
+    return [
+        pod
+        for pod in node_info.pods
+        if pod.uid in uids or (pod.gang in gangs and eligibility.reason(pod) is None)
+    ]
+
+
+def _select(
+    node_info: NodeInfo,
+    demand: CombinedDemand,
+    eligibility: Eligibility,
+    selected: AlreadySelected,
+    best: BestSoFar | None = None,
+) -> Selection | DryRunStatus:
     capacity = RemainingCapacity(node_info, demand, eligibility.preemptor.demand.priority)
     possible: list[Sequence[ScheduledPod]] = []
     leaving: list[tuple[ReleaseCertainty, ScheduledPod]] = []
@@ -115,9 +161,14 @@ def select_proposed(
         return DryRunStatus.PROPOSAL_REJECTED
     if not proposed:
         return _statuses(node_info, eligibility)[min(certainties)]
+    return _selection_of(proposed, eligibility)
+
+
+def _selection_of(pods: Collection[ScheduledPod], eligibility: Eligibility) -> Selection:
+    """Return these pods of one node as victims."""
     now = eligibility.snapshot.now
     found = sorted(
-        victim_units.units_of(proposed, eligibility),
+        victim_units.units_of(pods, eligibility),
         key=lambda unit: victim_units.scheduler_order(unit, now),
     )
     return Selection(tuple(found), pdb_usage.violations_of(found, eligibility.budget_uses))
@@ -140,10 +191,22 @@ def is_proposal_outdated(
 
 
 def depends_on_other_pods(node_info: NodeInfo, eligibility: Eligibility) -> bool:
-    """True if whether the preemptor fits depends on the other pods there."""
-    # Only anti-affinity that matches the preemptor. Without this, any small pod with an
-    # anti-affinity to no pod there would end victim selection on its node.
-    return eligibility.preemptor.depends_on_other_pods or any(_repelling(node_info, eligibility))
+    """True if whether the preemptor fits depends on other pods there that may not be victims.
+
+    Pods that may be are selected (`select`). Without this, any small pod with an anti-affinity
+    would end victim selection on its node.
+    """
+    return eligibility.preemptor.depends_on_other_pods or any(
+        eligibility.reason(pod) is not None for pod in repelling_pods(node_info, eligibility)
+    )
+
+
+def repelling_pods(node_info: NodeInfo, eligibility: Eligibility) -> list[ScheduledPod]:
+    """Return the pods of the node that keep the preemptor away from it by their anti-affinity."""
+    terms = set(_repelling(node_info, eligibility))
+    if not terms:
+        return []
+    return [pod for pod in node_info.pods if not terms.isdisjoint(pod.anti_affinity)]
 
 
 def repelling_domains(eligibility: Eligibility) -> Mapping[str, Collection[str]]:
@@ -158,11 +221,12 @@ def repelling_domains(eligibility: Eligibility) -> Mapping[str, Collection[str]]
 
 
 def _repelling(node_info: NodeInfo, eligibility: Eligibility) -> Iterator[AntiAffinity]:
-    """Yield the anti-affinities of the node's pods that match the preemptor."""
-    preemptor = eligibility.preemptor
-    for term in alike_pods.on(node_info).anti_affinity:
-        if node_fit.anti_affinity_matches(term, preemptor.namespace, preemptor.labels):
-            yield term
+    """Return the anti-affinities of the node's pods that match the preemptor."""
+    return (
+        term
+        for term in alike_pods.on(node_info).anti_affinity
+        if node_fit.keeps_away(term, eligibility.preemptor, node_info)
+    )
 
 
 def _statuses(

@@ -76,11 +76,19 @@ class TaintToleration(NamedTuple):
 class AntiAffinity(NamedTuple):
     """The pods that one keeps away: those in these Namespaces that satisfy all requirements."""
 
-    namespaces: frozenset[str] | None
-    """`None`: of any."""
+    namespaces: frozenset[str]
     requirements: tuple[Requirement, ...]
     topology_key: str = ""
-    """The label of nodes that share a topology domain, such as a zone: from all of them."""
+    """The label of nodes that share a topology domain, such as a zone: from all of them.
+
+    From no node without that label. Empty: from its own node.
+    """
+    namespace_requirements: tuple[Requirement, ...] | None = None
+    """Also of each Namespace whose labels satisfy all of these; `None`: of no other."""
+
+
+TOO_LARGE = AntiAffinity(frozenset(), ())
+"""Of a pod whose terms are too large to be kept: whom it keeps away is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +133,7 @@ class Preemptor:
     gang_minimum: int = 0
     """How many of its gang must have room before any of it takes victims; 0: all."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
     pending_members: Sequence[PodDemand] = ()
     """Other members of its gang that need room and are nominated to no node."""
     member_nominated_nodes: Sequence[str] = ()
@@ -224,7 +233,7 @@ class ScheduledPod:
     is_guarded: bool = False
     """The guard reviews a scheduler's deletion: it has the operator evict the rest of its gang."""
     anti_affinity: tuple[AntiAffinity, ...] = ()
-    """Pods that it keeps away; topology and fit cannot be evaluated here."""
+    """The pods that it keeps away."""
 
     @property
     def is_leaving(self) -> bool:

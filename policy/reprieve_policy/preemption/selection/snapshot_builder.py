@@ -31,7 +31,7 @@ from reprieve_policy.preemption import cost, first_refusal, loss
 from reprieve_policy.preemption.cost import WorkProgress
 from reprieve_policy.preemption.loss import LossInputs
 
-from . import node_fit, release
+from . import node_fit, release, selector_size
 from .snapshot import (
     DisruptionBudget,
     GangInfo,
@@ -126,6 +126,7 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: PodGroupInfo | None = None) 
         gang=_gang_key(pod, gang),
         gang_minimum=_minimum(gang, native),
         labels=view.labels,
+        namespace_labels=facts.namespace.labels,
         nominated_node=pod.status.nominatedNodeName or None,
         devices=cost.devices_of(pod.spec)[1],
         walltime_seconds=pod.spec.activeDeadlineSeconds,
@@ -211,14 +212,9 @@ def disruption_budget_of(budget: PodDisruptionBudget) -> DisruptionBudget:
     )
 
 
-_MAX_SELECTOR_BYTES = 16 * 1024
-"""Of the keys and values that a budget selects by."""
 _MAX_DISRUPTED_BYTES = 256 * 1024
 """Of the names of the pods evicted already: 2,000, of 64 characters each. The API server evicts no
 pod beyond these."""
-_ENTRY_BYTES = 64
-"""Counted for each key, value and name besides its text. Without this, a selector of half a million
-empty values would count as small."""
 
 
 def usual_budget(budget: DisruptionBudget) -> DisruptionBudget | None:
@@ -227,10 +223,9 @@ def usual_budget(budget: DisruptionBudget) -> DisruptionBudget | None:
     Such a budget counts as none. Without this, a user who creates a hundred budgets of 1.5 MB would
     fill the memory of the program that keeps them.
     """
-    selected_by = (text for one in budget.requirements for text in (one.key, *one.values))
-    if _count_bytes(selected_by) > _MAX_SELECTOR_BYTES:
+    if selector_size.is_too_large(budget.requirements):
         return None
-    if _count_bytes(budget.disrupted_pods) > _MAX_DISRUPTED_BYTES:
+    if selector_size.count_bytes(budget.disrupted_pods) > _MAX_DISRUPTED_BYTES:
         # Pods that are evicted already count once more: the budget allows less, never more.
         return replace(budget, disrupted_pods=frozenset())
     return budget
@@ -249,10 +244,6 @@ def usual_budgets(budgets: Sequence[DisruptionBudget]) -> Sequence[DisruptionBud
     requirements = sum(len(budget.requirements) for budget in budgets)
     are_usual = len(budgets) <= _MAX_BUDGETS and requirements <= _MAX_REQUIREMENTS
     return budgets if are_usual else ()
-
-
-def _count_bytes(texts: Iterable[str]) -> int:
-    return sum(len(text) + _ENTRY_BYTES for text in texts)
 
 
 def gang_info_of(key: GangKey, members: Collection[ScheduledPod]) -> GangInfo:

@@ -15,9 +15,11 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import controller_of
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.lifecycle.eviction import Source
+from reprieve_policy.preemption.selection import node_fit
 from reprieve_policy.verdict import Violation
 from reprieve_testing import manifests
 from reprieve_testing.objects.builders import NOW
+from reprieve_testing.objects.snapshots import a_node_info, a_preemptor
 
 MARKED = {keys.SOFT_EVICTION: "marked"}
 MARK = {keys.KOORDINATOR_SOFT_EVICTION: "true"}
@@ -121,6 +123,21 @@ def test_little_of_a_large_pod_counts_for_the_room_on_nodes(spec: Any) -> None:
     assert len(msgspec.json.encode(kept)) < 40_000
     assert (kept.spec.nodeName, kept.spec.priority) == ("one", 7)
     assert kept.spec.overhead == {"cpu": "1"}
+
+
+@pytest.mark.parametrize(("selector", "is_kept"), [({}, True), (None, False)])
+def test_a_large_pod_with_anti_affinity_keeps_all_others_away(
+    selector: Any, *, is_kept: bool
+) -> None:
+    """Without this, a lent node of which it keeps the home's pods away would count as one with
+    room, and no pod would leave the other lent nodes.
+    """
+    terms = [{"topologyKey": f"key-{number}", "labelSelector": selector} for number in MANY]
+    rules = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    pod = msgspec.convert({"metadata": {"name": "p"}, "spec": {"affinity": rules}}, Pod)
+    found = node_fit.anti_affinity_of(kept_pods.prune(pod).spec, "team")
+    away = [one for one in found if node_fit.keeps_away(one, a_preemptor(), a_node_info("n"))]
+    assert bool(away) == is_kept
 
 
 def test_a_pod_whose_gates_are_not_all_kept_counts_as_full() -> None:

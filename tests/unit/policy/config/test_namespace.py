@@ -147,7 +147,7 @@ LENIENT = {
     ),
     "an unreadable label gives way to the annotation": (
         a_namespace().labelled(keys.ENFORCEMENT, "no").enforcing("warn"),
-        NamespacePolicy(enforcement="warn"),
+        NamespacePolicy(enforcement="warn", labels={keys.ENFORCEMENT: "no"}),
     ),
     "values that contradict each other: the default is dropped": (
         a_namespace().for_workloads("sensitive").giving_class(5),

@@ -21,9 +21,12 @@ from reprieve_policy.kube.pods import (
 from reprieve_policy.preemption import automatic_reclaim, selection
 from reprieve_policy.preemption.automatic_reclaim import RoundDecision, WaitingPod
 from reprieve_policy.preemption.selection.snapshot import (
+    TOO_LARGE,
+    AntiAffinity,
     GangKey,
     NodeInfo,
     Preemptor,
+    Requirement,
     ScheduledPod,
     SchedulingConstraints,
     Snapshot,
@@ -76,6 +79,13 @@ def decide(*pods: WaitingPod, snapshot: Snapshot) -> list[str]:
     return [] if found is None else [found.pod.uid, *sorted(one.uid for one in found.victims)]
 
 
+def tiny(name: str, *, cpu: float = 0.1, **fields: object) -> ScheduledPod:
+    return borrower(name, cpu=cpu, **fields)
+
+
+REPELLING_AND_STAYING = tiny("a", anti_affinity=ALL_PODS, is_non_preemptible=True)
+OF_ANOTHER_NAMESPACE = (AntiAffinity(frozenset({"other"}), ()),)
+TO_DATABASES = (AntiAffinity(frozenset({HOME}), (Requirement("app", "In", ("db",)),)),)
 FULL = lent("n", borrower("a"), borrower("b"), borrower("c", started=-60), borrower("d"))
 
 
@@ -151,8 +161,38 @@ CASES = {
     "a pod whose place depends on other pods begins no round": Case(
         pods=(waiting(depends_on_other_pods=True),)
     ),
-    "nor does a node count whose pods keep the pod away": Case(
-        nodes=(lent("n", borrower("a", cpu=4, anti_affinity=ALL_PODS)),)
+    "a node does not count of which a pod that stays keeps the pod away": Case(
+        nodes=(lent("n", REPELLING_AND_STAYING, borrower("b"), borrower("c"), borrower("d")),)
+    ),
+    "nor one of which a pod keeps others away, but it cannot be said whom": Case(
+        nodes=(
+            lent("n", replace(REPELLING_AND_STAYING, anti_affinity=(TOO_LARGE,)), borrower("b")),
+        )
+    ),
+    "another lent node does, meanwhile": Case(
+        nodes=(lent("m", REPELLING_AND_STAYING), FULL), want=["mine", "c"]
+    ),
+    "a borrower that keeps the pod away leaves with those that have to make room": Case(
+        pods=(waiting(cpu=2),),
+        nodes=(lent("n", tiny("a", anti_affinity=ALL_PODS), borrower("b", cpu=3), borrower("c")),),
+        want=["mine", "a", "b"],
+    ),
+    "alone where there is room": Case(
+        nodes=(lent("n", tiny("a", anti_affinity=ALL_PODS), borrower("b")),), want=["mine", "a"]
+    ),
+    "also where it cannot be said whom it keeps away": Case(
+        nodes=(lent("n", tiny("a", anti_affinity=(TOO_LARGE,)), borrower("b", cpu=4)),),
+        want=["mine", "a", "b"],
+    ),
+    "it stays where what it keeps away are other pods": Case(
+        nodes=(lent("n", tiny("a", anti_affinity=OF_ANOTHER_NAMESPACE), borrower("b", cpu=4)),),
+        want=["mine", "b"],
+    ),
+    "pods that the same pods do not keep away are looked at by themselves": Case(
+        pods=(waiting("kept", since=-900, labels={"app": "db"}, cpu=4), waiting(cpu=4)),
+        settings=PolicySettings(max_victims=1),
+        nodes=(lent("n", tiny("a", cpu=0, anti_affinity=TO_DATABASES), borrower("b", cpu=4)),),
+        want=["mine", "b"],
     ),
     "the most important pod begins, then the one that has waited longest": Case(
         pods=(

@@ -9,13 +9,13 @@ import pytest
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus, PreemptionDecision
 from reprieve_policy.preemption.selection.snapshot import (
-    AntiAffinity,
     NodeInfo,
     Preemptor,
     Requirement,
     ScheduledPod,
 )
 from reprieve_testing.objects.snapshots import (
+    ALL_PODS,
     a_node_info,
     a_preemptor,
     a_scheduled_pod,
@@ -24,8 +24,8 @@ from reprieve_testing.objects.snapshots import (
 
 ONE = a_preemptor()
 LEAVING: Mapping[str, Any] = {"is_leaving": True, "is_guarded": True, "preemptor_uid": "first"}
-EVERY_POD = AntiAffinity(None, ())
-EVERY_POD_OF_THE_RACK = AntiAffinity(None, (), "rack")
+EVERY_POD = ALL_PODS[0]
+EVERY_POD_OF_THE_RACK = EVERY_POD._replace(topology_key="rack")
 
 
 def repelling(rack: str) -> NodeInfo:
@@ -88,7 +88,9 @@ CASES = {
             losing(
                 "young",
                 100,
-                anti_affinity=(AntiAffinity(None, (Requirement("app", "In", ("db",)),)),),
+                anti_affinity=(
+                    EVERY_POD._replace(requirements=(Requirement("app", "In", ("db",)),)),
+                ),
             ),
             cpu=1,
         ),

@@ -698,7 +698,9 @@ def test_victims_on_another_node_are_chosen_if_a_new_pod_took_the_freed_room():
     """A scheduler names many victims, some of which always leave. Without this, no pod would be
     preempted in a large cluster.
     """
-    full = a_node_info("a", a_scheduled_pod("new", anti_affinity=ALL_PODS), cpu=1)
+    full = a_node_info(
+        "a", a_scheduled_pod("new", is_non_preemptible=True, anti_affinity=ALL_PODS), cpu=1
+    )
     built = a_snapshot(full, a_node_info("b", a_scheduled_pod("low"), cpu=1)).build()
 
     found = selection.decide(ONE, built, ["a", "b"], {"a": {"gone"}, "b": {"low"}})

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from reprieve_policy import keys
+from reprieve_policy.config import namespace
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.preemption_class import ClassSet
 from reprieve_policy.config.settings import PolicySettings
@@ -27,6 +28,7 @@ from reprieve_policy.lifecycle.eviction import Phase, Source, render
 from reprieve_policy.preemption.selection import snapshot_builder
 from reprieve_policy.preemption.selection.eligibility import Eligibility
 from reprieve_policy.preemption.selection.snapshot import (
+    TOO_LARGE,
     AntiAffinity,
     DisruptionBudget,
     GangInfo,
@@ -371,13 +373,35 @@ SCHEDULED_PODS = {
         pod=a_pod(repelling({"labelSelector": {}})),
         want={"anti_affinity": (AntiAffinity(frozenset({"team"}), ()),)},
     ),
-    "an anti-affinity with a Namespace selector is about all Namespaces": Case(
+    "an anti-affinity with a Namespace selector is about what it selects, and names": Case(
         pod=a_pod(repelling({"labelSelector": {}, "namespaces": ["a"], "namespaceSelector": {}})),
-        want={"anti_affinity": (AntiAffinity(None, ()),)},
+        want={"anti_affinity": (AntiAffinity(frozenset({"a"}), (), "", ()),)},
     ),
-    "an anti-affinity with too many terms is about all pods": Case(
-        pod=a_pod(repelling(*[{"labelSelector": {"matchLabels": {"app": "db"}}}] * 17)),
-        want={"anti_affinity": (AntiAffinity(None, ()),)},
+    "an anti-affinity that only selects Namespaces is not about the pod's own": Case(
+        pod=a_pod(
+            repelling({"labelSelector": {}, "namespaceSelector": {"matchLabels": {"team": "blue"}}})
+        ),
+        want={
+            "anti_affinity": (
+                AntiAffinity(frozenset(), (), "", (Requirement("team", "In", ("blue",)),)),
+            )
+        },
+    ),
+    "an anti-affinity that says the same many times says it once": Case(
+        pod=a_pod(repelling(*[{"labelSelector": {"matchLabels": {"app": "db"}}}] * 1000)),
+        want={
+            "anti_affinity": (
+                AntiAffinity(frozenset({"team"}), (Requirement("app", "In", ("db",)),)),
+            )
+        },
+    ),
+    "an anti-affinity that is larger than any usual one is not kept": Case(
+        pod=a_pod(
+            repelling(
+                *({"labelSelector": {}, "namespaces": [f"n{number}"]} for number in range(200))
+            )
+        ),
+        want={"anti_affinity": (TOO_LARGE,)},
     ),
     "an anti-affinity without a selector is about no pod": Case(
         pod=a_pod(repelling({})), want={"anti_affinity": ()}
@@ -708,6 +732,11 @@ PREEMPTORS = {
         want={
             "demand.constraints.tolerations": (TaintToleration("k", "Exists", "", "NoSchedule"),)
         },
+    ),
+    "the labels of its Namespace are those that a selector of Namespaces reads": Case(
+        pod=a_pod(),
+        facts=Facts(namespace=namespace.read_leniently({"team": "blue"}, {})),
+        want={"namespace_labels": {"team": "blue"}},
     ),
     "a preferred topology spread does not count": Case(
         pod=a_pod({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}),

@@ -16,12 +16,10 @@ from reprieve_policy.preemption.selection import DryRunStatus, RefusalReason
 from reprieve_policy.preemption.selection.eligibility import Eligibility
 from reprieve_policy.preemption.selection.release import UNKNOWN_PREEMPTOR
 from reprieve_policy.preemption.selection.snapshot import (
-    AntiAffinity,
     GangKey,
     HostPortInfo,
     NodeInfo,
     Preemptor,
-    Requirement,
     ScheduledPod,
     Snapshot,
 )
@@ -582,6 +580,7 @@ def test_pods_that_leave_for_no_pod_of_the_preemptors_gang_do_not_count(uid: str
     assert decided(preemptor, snapshot_fixture, ["a"]).best is not None
 
 
+DEPENDENT = a_preemptor(depends_on_other_pods=True)
 REPELLING = a_snapshot(
     a_node_info(
         "a",
@@ -595,44 +594,10 @@ REPELLING = a_snapshot(
 def test_with_inter_pod_constraints_the_schedulers_victims_are_preempted():
     built = REPELLING.build()
 
-    best = selection.decide(ONE, built, ["a"], {"a": {"near"}}).best
+    best = selection.decide(DEPENDENT, built, ["a"], {"a": {"near"}}).best
 
     assert best is not None
     assert names(best.victims) == ["near"]
-
-
-DB = (Requirement("app", "In", ("db",)),)
-REPULSIONS = {
-    "every pod, in every topology": (AntiAffinity(None, ()), True),
-    "all of its Namespace": (AntiAffinity(frozenset({"team"}), ()), True),
-    "anti-affinity to a label of the preemptor": (
-        AntiAffinity(frozenset({"team", "other"}), DB),
-        True,
-    ),
-    "anti-affinity to another label": (
-        AntiAffinity(None, (Requirement("app", "In", ("web",)),)),
-        False,
-    ),
-    "anti-affinity to the preemptor's label and another": (
-        AntiAffinity(None, (*DB, Requirement("tier", "Exists"))),
-        False,
-    ),
-    "anti-affinity in another Namespace": (AntiAffinity(frozenset({"other"}), ()), False),
-}
-
-
-@pytest.mark.parametrize(("anti_affinity_term", "is_meant"), REPULSIONS.values(), ids=REPULSIONS)
-def test_only_anti_affinity_that_may_match_the_preemptor_counts(
-    anti_affinity_term: AntiAffinity, *, is_meant: bool
-):
-    """Without this, any small pod with anti-affinity would end all choice on its node."""
-    near = a_scheduled_pod("near", anti_affinity=(anti_affinity_term,), priority=5)
-    built = a_snapshot(a_node_info("a", near, a_scheduled_pod("low"), cpu=2)).build()
-
-    best = selection.decide(a_preemptor(labels={"app": "db"}), built, ["a"], {"a": {"near"}}).best
-
-    assert best is not None
-    assert names(best.victims) == (["near"] if is_meant else ["low"])
 
 
 def test_with_inter_pod_constraints_no_victim_is_reprieved_for_a_gang():
@@ -656,11 +621,12 @@ def test_a_native_gangs_pods_on_other_nodes_are_proposed_as_well_and_have_not_le
         .build()
     )
 
-    best = selection.decide(ONE, built, ["a"], {"a": {"near", "far"}}).best
+    best = selection.decide(DEPENDENT, built, ["a"], {"a": {"near", "far"}}).best
 
     assert best is not None
     assert (names(best.victims), names(best.gang_members_elsewhere)) == (["near"], ["far"])
-    assert selection.decide(ONE, built, ["a"], {"a": {"near", "far", "gone"}}).best is None
+    proposed = {"near", "far", "gone"}
+    assert selection.decide(DEPENDENT, built, ["a"], {"a": proposed}).best is None
 
 
 BESIDE = {
@@ -675,13 +641,13 @@ def test_none_of_the_schedulers_victims_is_preempted_if(
     proposed: set[str], want: dict[str, DryRunStatus]
 ):
     pods = (
-        a_scheduled_pod("near", anti_affinity=ALL_PODS),
+        a_scheduled_pod("near"),
         a_scheduled_pod("protected", is_non_preemptible=True),
         a_scheduled_pod("going", is_leaving=True),
     )
     built = a_snapshot(a_node_info("a", *pods, cpu=3)).build()
 
-    assert selection.decide(ONE, built, ["a"], {"a": proposed}).node_statuses == want
+    assert selection.decide(DEPENDENT, built, ["a"], {"a": proposed}).node_statuses == want
 
 
 def test_none_of_the_schedulers_victims_is_preempted_on_an_unsuitable_node():
