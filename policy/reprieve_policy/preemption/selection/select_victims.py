@@ -59,7 +59,8 @@ def select(
     Pods that keep the preemptor away leave, if they may be victims. `best`: victims that are worse,
     or more than a decision allows, are of no use.
     """
-    first = _repelling_victims(node_info, eligibility, selected)
+    repelling = repelling_pods(node_info, eligibility)
+    first = _repelling_victims(repelling, node_info, eligibility, selected) if repelling else []
     if not first:
         return _select(node_info, demand, eligibility, selected, best)
     if _spare_members(first, eligibility, selected):
@@ -80,12 +81,15 @@ def select(
 
 
 def _repelling_victims(
-    node_info: NodeInfo, eligibility: Eligibility, selected: AlreadySelected
+    repelling: Collection[ScheduledPod],
+    node_info: NodeInfo,
+    eligibility: Eligibility,
+    selected: AlreadySelected,
 ) -> list[ScheduledPod]:
     """Return the pods that must leave, and may: those that keep the preemptor away, and gangs."""
     found = [
         pod
-        for pod in repelling_pods(node_info, eligibility)
+        for pod in repelling
         if pod.gang not in selected.gangs and eligibility.reason(pod) is None
     ]
     gangs = {pod.gang for pod in found if eligibility.evicted_gang(pod) is not None}
@@ -196,16 +200,18 @@ def depends_on_other_pods(node_info: NodeInfo, eligibility: Eligibility) -> bool
     Pods that may be are selected (`select`). Without this, any small pod with an anti-affinity
     would end victim selection on its node.
     """
-    return eligibility.preemptor.depends_on_other_pods or any(
-        eligibility.reason(pod) is not None for pod in repelling_pods(node_info, eligibility)
-    )
+    if eligibility.preemptor.depends_on_other_pods:
+        return True
+    repelling = repelling_pods(node_info, eligibility)
+    return bool(repelling) and any(eligibility.reason(pod) is not None for pod in repelling)
 
 
 def repelling_pods(node_info: NodeInfo, eligibility: Eligibility) -> list[ScheduledPod]:
     """Return the pods of the node that keep the preemptor away from it by their anti-affinity."""
-    terms = set(_repelling(node_info, eligibility))
-    if not terms:
+    if not alike_pods.on(node_info).anti_affinity:
+        # Nearly all nodes: without this, a decision would make 8 % more calls.
         return []
+    terms = set(_repelling(node_info, eligibility))
     return [pod for pod in node_info.pods if not terms.isdisjoint(pod.anti_affinity)]
 
 
