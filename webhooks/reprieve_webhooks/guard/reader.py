@@ -19,7 +19,7 @@ from reprieve_policy.config.walltime import Walltime
 from reprieve_policy.gangs import pod_group
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube.jobs import Job, owning_job_of
-from reprieve_policy.kube.limits.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.limits.disruption_budgets import MAX_BUDGETS, PodDisruptionBudget
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import pod_group_name_of
 from reprieve_policy.kube.pod_groups import PodGroup
@@ -71,8 +71,6 @@ would have the webhooks killed for their memory."""
 _MAX_VICTIM_LIST_BYTES = 16 * 1024 * 1024
 """Read to find the victims of one preemptor. A victim has some 3 to 10 KB, but a user who may
 delete pods of their own may mark many, each of 1.5 MB."""
-_MAX_BUDGETS = 200
-"""Budgets of a namespace; if there are more, those that select a pod are unknown."""
 _MAX_BUDGET_LIST_BYTES = 1024 * 1024
 """Bytes of their list; a usual budget has about one thousand. A user who may create budgets may
 fill etcd's 1.5 MB with each. Without this, they would fill the memory of the webhooks."""
@@ -240,7 +238,7 @@ class GuardReader:
         Its pods are then notified, perhaps in vain, and the budgets hold them all the same. The
         failure is cached as well. Without this, each eviction of a drain would read them again.
         """
-        path, params = object_path("poddisruptionbudgets", namespace), {"limit": str(_MAX_BUDGETS)}
+        path, params = object_path("poddisruptionbudgets", namespace), {"limit": str(MAX_BUDGETS)}
         seconds = min(self._timeout_seconds, _LIST_TIMEOUT_SECONDS)
         try:
             text = await self._api.request(
@@ -255,7 +253,7 @@ class GuardReader:
             self._log_unread_budgets(namespace, str(error))
             return ()
         if budgets.metadata.continue_:
-            self._log_unread_budgets(namespace, f"more than {_MAX_BUDGETS}")
+            self._log_unread_budgets(namespace, f"more than {MAX_BUDGETS}")
             return ()
         return budgets.items or ()
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from reprieve_policy.kube.label_selector import LabelSelector
 from reprieve_policy.kube.objects import VersionedMeta
 
+MAX_BUDGETS = 200
+"""Of one namespace: if it has more, none of them counts, in the guard and in a decision."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDisruptionBudgetSpec:

@@ -22,7 +22,7 @@ from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.gangs.pod_group import PodGroupInfo
 from reprieve_policy.kube import conditions, pod_requests
 from reprieve_policy.kube.limits import quota
-from reprieve_policy.kube.limits.disruption_budgets import PodDisruptionBudget
+from reprieve_policy.kube.limits.disruption_budgets import MAX_BUDGETS, PodDisruptionBudget
 from reprieve_policy.kube.nodes import Node
 from reprieve_policy.kube.objects import PodView, annotations_of, labels_of
 from reprieve_policy.kube.pods import Pod
@@ -231,18 +231,18 @@ def usual_budget(budget: DisruptionBudget) -> DisruptionBudget | None:
     return budget
 
 
-_MAX_BUDGETS, _MAX_REQUIREMENTS = 200, 1000
-"""Of one namespace, and of all selectors of its budgets together."""
+_MAX_REQUIREMENTS = 1000
+"""Of all selectors of a namespace's budgets together."""
 
 
 def usual_budgets(budgets: Sequence[DisruptionBudget]) -> Sequence[DisruptionBudget]:
     """Return the budgets of a namespace, or none if they are more than usual.
 
     Each of its pods is compared with all of them. Without this, a user who may create budgets would
-    have a decision take seconds. The guard counts no more either.
+    have a decision take seconds.
     """
     requirements = sum(len(budget.requirements) for budget in budgets)
-    are_usual = len(budgets) <= _MAX_BUDGETS and requirements <= _MAX_REQUIREMENTS
+    are_usual = len(budgets) <= MAX_BUDGETS and requirements <= _MAX_REQUIREMENTS
     return budgets if are_usual else ()
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from reprieve_policy.kube.limits import disruption_budgets
 from reprieve_policy.preemption import guard, retry_times
 from reprieve_policy.preemption.guard import GuardDecision, RequestKind
 from reprieve_policy.verdict import Violation, ViolationKind
@@ -97,7 +98,7 @@ FIGURES: dict[str, tuple[str, object]] = {
         r"or (\w+) times as many in all",
         IN_WORDS[reader._NAMESPACES_AT_FULL_RATE],
     ),
-    "budgets that are read": (r"a namespace has more than (\d+)", reader._MAX_BUDGETS),
+    "budgets that are read": (r"a namespace has more than (\d+)", disruption_budgets.MAX_BUDGETS),
     "how long a list of budgets may take": (
         r"cannot be read within (\S+) s\b",
         reader._LIST_TIMEOUT_SECONDS,
