@@ -3,6 +3,7 @@
 import asyncio
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -11,20 +12,35 @@ import click
 from reprieve_cli.output.terminal import echo
 from reprieve_policy.gangs import disruption, membership
 from reprieve_policy.gangs.disruption import DisruptionMode
-from reprieve_policy.kube.objects import PodView, Spec, annotations_of, labels_of
+from reprieve_policy.kube.objects import (
+    PodView,
+    Spec,
+    VersionedMeta,
+    annotations_of,
+    labels_of,
+)
 from reprieve_policy.kube.values import duration
 from reprieve_policy.lifecycle.eviction import Phase
-from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
+from reprieve_runtime.client.api import METADATA_ONLY, Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 
 from . import victims
 from .connection import describe_error
 from .victim_table import build_line
+from .victims import VictimStatus
 
+_ATTEMPTS = 3
+"""A kubelet's update of the status between the read and the mark is no reason to give up."""
+_GONE = "is already gone"
 _SURVIVING_PHASES = (Phase.CANCELLED, Phase.SPARED)
 
 MarkMetadata = Mapping[str, Mapping[str, str]]
 """Labels and annotations to set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _VersionedPod:
+    metadata: VersionedMeta
 
 
 class WaitOptions(NamedTuple):
@@ -66,23 +82,57 @@ def wait_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def is_being_evicted(victim: VictimStatus) -> bool:
+    """True if an eviction is in progress; a user may still evict a pod that is only reprieved."""
+    return victim.state is not None and not victim.is_finished and victim.phase != Phase.REPRIEVED
+
+
 async def set_mark(
     api: Api, pod: PartialObjectMetadata, mark: MarkMetadata, name: str, *, is_dry_run: bool
 ) -> bool:
     """Mark a pod and print the result; return false if the mark was refused."""
-    path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
-    # Without the uid, a new pod of the same name would be evicted.
-    body = {"metadata": {"uid": pod.metadata.uid, **mark}}
     try:
-        await api.patch(path, body, dict, params={"dryRun": "All"} if is_dry_run else None)
+        result = await _mark_unless_begun(api, pod, mark, is_dry_run=is_dry_run)
     except ApiError as error:
-        if error.is_not_found:
-            echo(f"{name} is already gone")
-            return True
-        echo(f"{name}: {describe_error(error)}", err=True)
-        return False
-    echo(f"{name} soft eviction requested{_gang_note(pod)}{' (dry run)' if is_dry_run else ''}")
+        if not error.is_not_found:
+            echo(f"{name}: {describe_error(error)}", err=True)
+            return False
+        result = _GONE
+    echo(f"{name} {result}")
     return True
+
+
+async def _mark_unless_begun(
+    api: Api, pod: PartialObjectMetadata, mark: MarkMetadata, *, is_dry_run: bool
+) -> str:
+    """Mark a pod whose eviction has not begun; return what to print. Raises `ApiError`.
+
+    Once one pod of a gang is marked, the operator evicts the others too. A mark that is set on them
+    after that would hide in which phase they are.
+    """
+    path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
+    params = {"dryRun": "All"} if is_dry_run else None
+    for attempt in range(1, _ATTEMPTS + 1):
+        found = (await api.get(path, _VersionedPod, accept=METADATA_ONLY)).metadata
+        if found.uid != pod.metadata.uid:
+            # Without this, a new pod of the same name would be evicted.
+            return _GONE
+        victim = victims.read(PartialObjectMetadata(metadata=found))
+        if is_being_evicted(victim):
+            return f"is already being evicted ({build_line(victim, datetime.now(UTC))})"
+        body = {"metadata": {"uid": found.uid, **mark}}
+        if attempt < _ATTEMPTS:
+            # Not the last time: an owner that writes to the pod all the time would keep the mark
+            # off.
+            body["metadata"]["resourceVersion"] = found.resourceVersion
+        try:
+            await api.patch(path, body, dict, params=params)
+        except ApiError as error:
+            if not error.is_conflict or attempt == _ATTEMPTS:
+                raise
+        else:
+            break
+    return f"soft eviction requested{_gang_note(pod)}{' (dry run)' if is_dry_run else ''}"
 
 
 def _gang_note(pod: PartialObjectMetadata) -> str:

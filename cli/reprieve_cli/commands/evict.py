@@ -9,16 +9,14 @@ from functools import partial
 
 import click
 
-from reprieve_cli.cluster import installation, marking, victims
+from reprieve_cli.cluster import installation, marking
 from reprieve_cli.cluster.connection import EXIT_FAILED, ClusterTarget, cluster_options, run
 from reprieve_cli.cluster.named_pods import NotFound, find_pods
-from reprieve_cli.cluster.victim_table import build_line
 from reprieve_cli.names import PodSubjectType
 from reprieve_cli.output.terminal import echo
 from reprieve_policy import keys
 from reprieve_policy.kube.pods import Pod, has_ended
 from reprieve_policy.lifecycle import mark
-from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_runtime.client.api import Api, PartialObjectMetadata
 
 
@@ -91,16 +89,10 @@ async def _evict(api: Api, *, target: ClusterTarget, options: EvictOptions) -> i
 async def _mark(api: Api, found: Pod, options: EvictOptions) -> PartialObjectMetadata | None:
     """Mark a pod, and return it if it is a victim now."""
     pod = PartialObjectMetadata(metadata=found.metadata)
-    victim = victims.read(pod)
-    name = f"pod/{victim.name}"
+    name = f"pod/{found.metadata.name}"
     if has_ended(found):
         echo(f"{name} has already ended ({found.status.phase}): not evicted", err=True)
         return None
-    # A reprieve refuses a scheduler's request; a user may still evict the pod.
-    is_reprieved = victim.phase == Phase.REPRIEVED
-    if victim.state is not None and not victim.is_finished and not is_reprieved:
-        echo(f"{name} is already being evicted ({build_line(victim, datetime.now(UTC))})")
-        return pod
     wanted = {"labels": {keys.SOFT_EVICTION: mark.REQUESTED}}
     is_set = await marking.set_mark(api, pod, wanted, name, is_dry_run=options.is_dry_run)
     return pod if is_set else None

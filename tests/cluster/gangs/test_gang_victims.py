@@ -175,7 +175,10 @@ def test_marks_on_several_pods_of_a_gang_are_one_decision(
     with a_gang(cluster, namespace) as workloads:
         done = cluster.reprieve("evict", "a", "b", "-n", namespace)
         told = 'soft eviction requested, with all pods of its gang "train"'
-        assert done.stdout.splitlines() == [f"pod/a {told}", f"pod/b {told}"]
+        first, second = done.stdout.splitlines()
+        assert first == f"pod/a {told}"
+        # The operator may have notified the whole gang before the second mark.
+        assert second == f"pod/b {told}" or second.startswith("pod/b is already being evicted (")
         reached = wait_phases(cluster, namespace, "checkpointing")
         assert len({state(pod)["decision"] for pod in reached}) == 1
         assert [len(workload.posts) for workload in workloads.values()] == [1, 1, 1, 1]

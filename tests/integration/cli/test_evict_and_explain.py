@@ -12,15 +12,16 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from reprieve_cli.cluster import victims
+from reprieve_cli.cluster import marking, victims
 from reprieve_cli.cluster.connection import ClusterTarget
 from reprieve_cli.cluster.marking import WaitOptions
 from reprieve_cli.commands import evict, explain, reclaim, watch
 from reprieve_cli.commands.evict import EvictOptions
 from reprieve_policy import keys
+from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Phase
-from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 PODS = "/api/v1/pods"
@@ -126,6 +127,42 @@ async def test_waiting_without_an_operator_says_so(
         "no operator is running: the pods are evicted when one starts "
         "(kubectl get pods -n reprieve-system)\n"
     )
+
+
+async def test_a_pod_that_is_evicted_with_the_gang_of_one_just_marked_is_not_marked_again(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub, api = served
+    pods = stub.collections[TEAM]
+    pods["a"], pods["b"] = a_pod("a"), a_pod("b")
+    stub.on_patch = lambda _path, _body: pods["b"]["metadata"].update(HINTED)
+    assert await run_evict(api, "a", "b") == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "pod/a soft eviction requested"
+    assert told[1].startswith("pod/b is already being evicted (")
+    assert [path for path, _ in stub.patches] == [f"{TEAM}/a"]
+
+
+@pytest.mark.parametrize(("status", "attempts"), [(409, 3), (403, 1)])
+async def test_a_mark_on_a_pod_that_changes_all_the_time_is_tried_again_without_a_version(
+    served: tuple[StubApi, Api], status: int, attempts: int
+) -> None:
+    stub, api = served
+    stub.collections[TEAM]["p"] = a_pod("p", resourceVersion="7")
+    stub.refuses[f"{TEAM}/p"] = status
+    assert await run_evict(api, "p") == 1
+    versions = [body["metadata"].get("resourceVersion") for _, body in stub.patches]
+    assert versions == ["7", "7", None][:attempts]
+
+
+async def test_another_pod_of_the_same_name_is_not_marked(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, api = served
+    before = PartialObjectMetadata(metadata=ObjectMeta(namespace="team", name="p", uid="before"))
+    served[0].collections[TEAM]["p"] = a_pod("p")
+    assert await marking.set_mark(api, before, {}, "pod/p", is_dry_run=False)
+    assert (capsys.readouterr().out, served[0].patches) == ("pod/p is already gone\n", [])
 
 
 async def test_a_wrong_selector_is_named(capsys: pytest.CaptureFixture[str]) -> None:
