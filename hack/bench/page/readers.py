@@ -13,7 +13,7 @@ from bench.cel.table import KINDS
 from bench.figures import nearest_rank
 from bench.memory import SizeRow
 from bench.preemption.simulator.contenders import BY_KEY as SIMULATED
-from bench.victims.figures import REPRIEVE
+from bench.victims.figures import NOTIFIER, REPRIEVE
 
 from .results import Measurement, Plot, Table
 
@@ -154,7 +154,7 @@ def of_victims(document: Document) -> Measurement:
         "CPU s/1,000": lambda row: f"{row['cpu_seconds_per_thousand']:.1f}",
         "RSS MiB": lambda row: f"{row['rss_mib']:.0f}" if row["rss_mib"] else "",
     }
-    own = [row for row in document["rows"] if row["contender"] == REPRIEVE]
+    names = {REPRIEVE: _OWN, NOTIFIER: NOTIFIER}
     return Measurement(
         _parameters(document, "nodes", "rounds", "workloads answer"),
         [_table("", columns, document["rows"])],
@@ -162,10 +162,11 @@ def of_victims(document: Document) -> Measurement:
             Plot(
                 "From mark to hint, p99 in seconds",
                 {
-                    f"{row['victims']:,} victims, {row['bystanders']:,} others, {_OWN}": row[
+                    f"{row['victims']:,} victims, {row['bystanders']:,} others, {name}": row[
                         "p99_seconds"
                     ]
-                    for row in own
+                    for row in document["rows"]
+                    if (name := names.get(row["contender"])) is not None
                 },
             )
         ],

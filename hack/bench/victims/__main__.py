@@ -1,6 +1,6 @@
-"""`make bench-victims`: from mark to hint to deletion, beside a minimal program.
+"""`make bench-victims`: from mark to hint to deletion, beside two minimal programs.
 
-The cluster has many other pods. Rounds go through both contenders with the same number of fresh
+The cluster has many other pods. Rounds go through all contenders with the same number of fresh
 victims each. Then the number of other pods is doubled, and the first size is measured again. At the
 end, a turn of each contender goes through a relay that counts bytes.
 """
@@ -24,7 +24,7 @@ from realcluster.progress import Progress
 from realcluster.state import Cluster
 
 from . import figures, relay, workload
-from .figures import BARE, REPRIEVE, OperatorStart, Traffic, VictimsTurn
+from .figures import BARE, NOTIFIER, REPRIEVE, OperatorStart, Traffic, VictimsTurn
 from .measurement import Measurement, WorkloadProcess
 from .operator_process import OperatorProcess, redirected
 
@@ -112,7 +112,8 @@ def _rounds(
     measurement: Measurement, operator: OperatorProcess, victims: int, rounds: int
 ) -> Iterator[VictimsTurn]:
     for number in range(1, rounds + 1):
-        for contender in (operator, None) if number % 2 else (None, operator):
+        contenders: tuple[OperatorProcess | str, ...] = (operator, NOTIFIER, BARE)
+        for contender in contenders if number % 2 else contenders[::-1]:
             yield measurement.turn(contender, victims, number)
 
 
@@ -123,7 +124,7 @@ def _count_bytes(
         with relay.to(cluster.port("kube-apiserver")) as passed:
             kubeconfig = redirected(cluster.kubeconfig, passed.url, passed.authority)
             if contender == BARE:
-                measurement.turn(None, victims, 1, kubeconfig)
+                measurement.turn(BARE, victims, 1, kubeconfig)
             else:
                 with _operating(
                     cluster, Kubectl(kubectl.program, kubeconfig), measurement, progress
@@ -146,7 +147,8 @@ def _report(measured: Measured, options: VictimsOptions, conditions: dict[str, o
     rows = figures.summarise(measured.turns)
     print(f"\n{figures.table(rows)}\n")
     said = figures.sentences(measured.turns, measured.starts, measured.traffic)
-    for sentence in figures.by_round(measured.turns) + figures.doubled(rows) + said:
+    beside = figures.by_round(measured.turns) + figures.beside_notifier(measured.turns)
+    for sentence in beside + figures.doubled(rows) + said:
         print(sentence)
     print("\n" + ", ".join(f"{name} {value}" for name, value in conditions.items()))
     for each in measured.traffic:

@@ -17,6 +17,8 @@ from .audit import PodChange
 
 REPRIEVE = "Reprieve"
 BARE = "patch and delete"
+NOTIFIER = "watch, notify and delete"
+"""The least that gives notice, `bare_notifier`."""
 MOST_WRITES = 6
 """The notice, the answer, an extension, the end, the DELETE, and the release."""
 _REFUSED = 400
@@ -114,8 +116,11 @@ def measure(entries: Iterable[PodChange], heard: Mapping[str, float], user: str)
     changes = [entry for entry in entries if entry.verb != "create"]
     own = [entry for entry in changes if entry.user == user]
     done = [entry for entry in own if entry.status < _REFUSED]
+    # The bare notifier has the admin's identity too: the first patch is the mark.
     marks = {
-        entry.pod: entry for entry in changes if entry.user == pods.ADMIN and entry.verb == "patch"
+        entry.pod: entry
+        for entry in reversed(changes)
+        if entry.user == pods.ADMIN and entry.verb == "patch"
     }
     deleted_at = [entry.answered_at for entry in done if entry.verb == "delete"]
     first_mark = min(mark.received_at for mark in marks.values())
@@ -244,6 +249,32 @@ def by_round(turns: Iterable[VictimsTurn]) -> list[str]:
         f"p99 {_listed(nearest_rank(turn.hint_seconds, 0.99) for turn in of)} s"
         for (others, victims), of in ours.items()
     ]
+
+
+def beside_notifier(turns: Iterable[VictimsTurn]) -> list[str]:
+    """Compare with the least that gives notice, in the same rounds.
+
+    Its wait for a hint is that of the API server and the machine, so what is left is Reprieve's.
+    """
+    said = []
+    for (others, victims), of in _grouped(turns).items():
+        bare = {turn.round: turn for turn in of.get(NOTIFIER, [])}
+        pairs = [(turn, bare[turn.round]) for turn in of.get(REPRIEVE, []) if turn.round in bare]
+        if not pairs:
+            continue
+        p50, p99 = (
+            statistics.median(
+                nearest_rank(own.hint_seconds, rank) - nearest_rank(least.hint_seconds, rank)
+                for own, least in pairs
+            )
+            for rank in (0.50, 0.99)
+        )
+        whole = statistics.median(own.whole_seconds / least.whole_seconds for own, least in pairs)
+        said.append(
+            f"{victims:,} victims among {others:,} pods, beside {NOTIFIER}: hint p50 {p50:+.2f} s, "
+            f"p99 {p99:+.2f} s; whole × {whole:.2f}"
+        )
+    return said
 
 
 def _listed(seconds: Iterable[float]) -> str:

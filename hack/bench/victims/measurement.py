@@ -21,8 +21,8 @@ from realcluster.errors import ClusterError
 from realcluster.progress import Progress, Task
 from realcluster.state import Cluster
 
-from . import audit, bystanders, figures, pod_actions, pods, workload
-from .figures import BARE, REPRIEVE, VictimsTurn
+from . import audit, bare_notifier, bystanders, figures, pod_actions, pods, workload
+from .figures import NOTIFIER, REPRIEVE, VictimsTurn
 from .operator_process import USER, OperatorProcess
 
 _PAUSE_SECONDS = 0.2
@@ -95,31 +95,34 @@ class Measurement:
 
     def turn(
         self,
-        operator: OperatorProcess | None,
+        contender: OperatorProcess | str,
         victims: int,
         number: int,
         kubeconfig: Path | None = None,
     ) -> VictimsTurn:
         """Create victims, mark them all at once, and wait until they no longer exist.
 
-        Without an operator, the bare program handles them.
+        The contender is the operator, or one of the bare programs, by its name.
         """
-        contender, namespace = REPRIEVE if operator else BARE, next(self._namespaces)
-        with self._progress.task(f"{victims:,} victims, {contender}, round {number}") as task:
+        name = contender if isinstance(contender, str) else REPRIEVE
+        namespace = next(self._namespaces)
+        with self._progress.task(f"{victims:,} victims, {name}, round {number}") as task:
             self._make_namespace(namespace)
             self._act(task, "create", namespace, victims, port=self._hints.port)
             self._wait("run", victims, lambda: self._all_run(namespace), task)
             time.sleep(_SETTLE_SECONDS)
             before = self._api_server_cpu()
-            if operator is None:
+            if not isinstance(contender, str):
+                used = self._handled(contender, namespace, victims, task)
+            elif contender == NOTIFIER:
+                used = self._notified(namespace, victims, task)
+            else:
                 used = Used(
                     cpu_seconds=self._act(task, "end", namespace, victims, kubeconfig=kubeconfig)
                 )
-                self._wait("are gone", victims, lambda: not self._count(namespace), task)
-            else:
-                used = self._handled(operator, namespace, victims, task)
+            self._wait("are gone", victims, lambda: not self._count(namespace), task)
             turn = VictimsTurn(
-                contender=contender,
+                contender=name,
                 victims=victims,
                 bystanders=self.bystanders,
                 round=number,
@@ -128,7 +131,7 @@ class Measurement:
                 **figures.measure(
                     audit.read(self._cluster.audit_log, namespace),
                     self._hints.heard(namespace),
-                    USER if operator else pods.ADMIN,
+                    pods.ADMIN if isinstance(contender, str) else USER,
                 ),
             )
             self._kubectl.read("delete", "namespace", namespace, "--wait=false")
@@ -152,6 +155,25 @@ class Measurement:
             calls=operator.calls() - calls,
             dropped_events=operator.dropped_events() - dropped,
         )
+
+    def _notified(self, namespace: str, victims: int, task: Task) -> Used:
+        words = [sys.executable, "-m", bare_notifier.__name__]
+        words += ["--kubeconfig", str(self._cluster.kubeconfig), "--namespace", namespace]
+        words += ["--count", str(victims), "--port", str(self._hints.port)]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()  # It watches.
+            self._act(task, "bare-mark", namespace, victims)
+            last, _ = process.communicate(
+                timeout=_PATIENCE_SECONDS_A_POD * victims + _PATIENCE_SECONDS
+            )
+        finally:
+            process.kill()
+            process.wait()
+        if process.returncode:
+            raise ClusterError(f"{NOTIFIER} failed with status {process.returncode}")
+        return Used(cpu_seconds=float(json.loads(last)["cpu_seconds"]))
 
     def _make_namespace(self, name: str) -> None:
         self._kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

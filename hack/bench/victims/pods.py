@@ -23,8 +23,11 @@ With them, a pod has 2.5 KB as JSON, like a training job.
 
 MARK: Document = {"metadata": {"labels": {keys.SOFT_EVICTION: mark.REQUESTED}}}
 """What a user's `kubectl label` sends."""
-BARE_MARK: Document = {"metadata": {"labels": {f"bench.{keys.SOFT_EVICTION}": mark.REQUESTED}}}
-"""What the bare program sends: as much, but with a key that the running operator ignores."""
+BARE_MARK_LABEL = f"bench.{keys.SOFT_EVICTION}"
+BARE_MARK: Document = {"metadata": {"labels": {BARE_MARK_LABEL: mark.REQUESTED}}}
+"""What the bare programs get: as much, but with a key that the running operator ignores."""
+BARE_STATE: Document = {"metadata": {"annotations": {f"bench.{keys.EVICTION}": "x" * 300}}}
+"""What the bare notifier writes before the hint: about as much as the operator."""
 DELETE: Document = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 30}
 
 

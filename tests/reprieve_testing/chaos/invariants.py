@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from typing import Any
 
 from reprieve_policy import keys
@@ -17,6 +18,8 @@ from reprieve_policy.lifecycle.eviction import AWAITING_WORKLOAD, Phase
 from .records import Hint, WorkloadAnswer, Write
 
 _LAST_ANSWERS = ("saved", "cannot")
+_CONFLICTS = 3
+"""In a row, before a write by the uid alone."""
 _NO_TIME = timedelta()
 
 
@@ -146,14 +149,21 @@ def no_write_to_former_victims(history: History) -> Iterator[str]:
 def every_write_names_its_pod(history: History) -> Iterator[str]:
     """A write to a victim carries its uid, and a patch its resourceVersion too.
 
-    So it can hit neither another pod of the same name nor a changed one.
+    So it can hit neither another pod of the same name nor a changed one. After three conflicts in a
+    row the uid alone counts, or an owner that writes to its pod all the time would keep it.
     """
-    # A refused write may have been refused before its body was read.
-    for write in filter(lambda write: write.has_succeeded, history.writes):
+    conflicts = Counter[str]()
+    for write in history.writes:
+        if write.status == HTTPStatus.CONFLICT:
+            conflicts[write.pod] += 1
+        # A refused write may have been refused before its body was read.
+        if not write.has_succeeded:
+            continue
         if not write.uid:
             yield f"{write.pod}: {write.what} at {write.at} without a uid"
-        elif write.verb == "patch" and not write.version:
+        elif write.verb == "patch" and not write.version and conflicts[write.pod] < _CONFLICTS:
             yield f"{write.pod}: {write.what} at {write.at} without a resourceVersion"
+        conflicts[write.pod] = 0
 
 
 def every_phase_follows_from_the_one_before(history: History) -> Iterator[str]:

@@ -30,7 +30,7 @@ def decide(scenario: Scenario, now: datetime, facts: Facts | None = None) -> Sce
 
 
 def _decision(scenario: Scenario, now: datetime, facts: Facts) -> PreemptionCandidate | None:
-    """Return the best candidate among the nodes that kube-scheduler would offer."""
+    """Return the best candidate, if kube-scheduler would offer any node."""
     classes = {
         name: msgspec.convert(documents.priority_class(named), Resource)
         for name, named in scenario.priority_classes().items()
@@ -67,7 +67,8 @@ def _decision(scenario: Scenario, now: datetime, facts: Facts) -> PreemptionCand
         for node in scenario.nodes
         if rule.is_offered(scenario, node)
     ]
-    return selection.decide(preemptor, cluster, offered).best
+    others = [name for name in cluster.nodes if name not in offered] if offered else []
+    return selection.decide(preemptor, cluster, offered, other_nodes=others).best
 
 
 def _pod(wanted: ScenarioPod, document: Json, now: datetime) -> Pod:

@@ -31,7 +31,7 @@ WHY: Mapping[Difference, str] = {
     "as free: where that is enough, no other pod of that node is a victim; upstream counts it "
     "like any other pod. kube-scheduler calls an extender only for nodes where it would be enough "
     "to remove all pods of lower priority; a terminating pod of the same or a higher priority is "
-    "not among them, so its node is considered once it is gone",
+    "not among them, so its node is considered beside others, or once it is gone",
     Difference.OVERFLOW: "toleration seconds above 9223372036 are unreadable, so no preemptor is "
     "tolerated; upstream's duration overflows, and some values become years",
     Difference.COST: "001: where a pod states a preference about its preemption, victims are of "

@@ -5,6 +5,7 @@ the preemptor selects, and on pods, which budgets select. No kubelet runs: a del
 terminating for the whole run.
 """
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -40,9 +41,13 @@ class Side:
         """The scheduler name of this side's preemptors."""
         return f"differential-{self.name}"
 
-    def namespace(self, name: str) -> str:
-        """Return this side's Namespace for a scenario's `name`."""
-        return f"differential-{self.name}-{name}"
+    def namespace(self, scenario: Scenario, name: str) -> str:
+        """Return the Namespace of this side that a scenario calls `name`."""
+        return self.namespace_in_part(zlib.crc32(scenario.name.encode()) % PARTS, name)
+
+    def namespace_in_part(self, part: int, name: str) -> str:
+        """Return the Namespace for the scenarios of one of the `PARTS`."""
+        return f"differential-{self.name}-{name}-{part}"
 
     def label_value(self, scenario: Scenario) -> str:
         """Return the value of `SCENARIO_LABEL` on all objects of this side of a scenario."""
@@ -59,6 +64,9 @@ class Side:
 
 UPSTREAM, REPRIEVE = SIDES = (Side("upstream"), Side("reprieve"))
 NAMESPACES = ("one", "two")
+PARTS = 20
+"""The scenarios are spread over so many Namespaces of each name. More than 200 budgets in one would
+count for no decision of Reprieve."""
 
 
 def priority_class(named: ScenarioPriorityClass) -> Json:
@@ -102,7 +110,7 @@ def budget(
     return {
         "metadata": {
             "name": f"{scenario.name}-{number}",
-            "namespace": side.namespace(wanted.namespace),
+            "namespace": side.namespace(scenario, wanted.namespace),
         },
         "spec": {
             "minAvailable": 1,
@@ -157,7 +165,7 @@ def _pod(scenario: Scenario, side: Side, wanted: ScenarioPod) -> Json:
     return {
         "metadata": {
             "name": side.pod(scenario, wanted.name),
-            "namespace": side.namespace(wanted.namespace),
+            "namespace": side.namespace(scenario, wanted.namespace),
             "labels": {SCENARIO_LABEL: side.label_value(scenario), **wanted.labels},
             "annotations": {**wanted.annotations, **_defence(wanted)},
         },

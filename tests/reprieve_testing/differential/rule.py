@@ -177,7 +177,7 @@ class _UpstreamDecision:
 
     def _candidates(self, node: ScenarioNode) -> Iterator[_Candidate]:
         """Yield the node's candidate, if any."""
-        if not is_offered(self._scene, node):
+        if not self._is_considered(node):
             return
         pods = [pod for pod in node.pods if not self._is_terminating(pod)]
         if self._is_rejected(pods):
@@ -199,6 +199,16 @@ class _UpstreamDecision:
                 victims, violations = fewer, broken
         if 0 < len(victims) <= most:
             yield _Candidate(node.name, tuple(victims), violations)
+
+    def _is_considered(self, node: ScenarioNode) -> bool:
+        """Return whether victims are chosen on a node: one that kube-scheduler offers.
+
+        An extender that is called for another node looks at all of them.
+        """
+        is_called = Difference.GOING in self._differing and any(
+            is_offered(self._scene, other) for other in self._nodes
+        )
+        return is_called or is_offered(self._scene, node)
 
     def _reprieve(
         self, node: ScenarioNode, staying: Iterable[ScenarioPod], units: Sequence[_Unit]

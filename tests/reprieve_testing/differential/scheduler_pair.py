@@ -6,6 +6,7 @@ whole of each scenario, so they decide nothing on half of one.
 """
 
 import asyncio
+import itertools
 import json
 import re
 from collections import defaultdict
@@ -23,7 +24,7 @@ from realcluster.state import Cluster, write_private
 
 from . import documents
 from .bulk_client import BulkClient
-from .documents import NAMESPACES, PREEMPTOR, REPRIEVE, SCENARIO_LABEL, SIDES, UPSTREAM, Side
+from .documents import NAMESPACES, PARTS, PREEMPTOR, REPRIEVE, SCENARIO_LABEL, SIDES, UPSTREAM, Side
 from .scenario import Scenario, ScenarioOutcome, ScenarioPriorityClass
 
 Json = Any
@@ -113,8 +114,8 @@ class SchedulerPair:
         self._cluster.processes.stop(side.scheduler_name for side in SIDES)
 
     async def _create_shared_objects(self, client: BulkClient) -> None:
-        for side in SIDES:
-            for name in map(side.namespace, NAMESPACES):
+        for side, part in itertools.product(SIDES, range(PARTS)):
+            for name in (side.namespace_in_part(part, name) for name in NAMESPACES):
                 await client.create("/api/v1/namespaces", {"metadata": {"name": name}})
                 await client.create(
                     f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}}

@@ -12,7 +12,7 @@ import pytest
 
 from bench.victims import audit, figures, pods, relay
 from bench.victims.audit import PodChange
-from bench.victims.figures import BARE, REPRIEVE, OperatorStart, Traffic, VictimsTurn
+from bench.victims.figures import BARE, NOTIFIER, REPRIEVE, OperatorStart, Traffic, VictimsTurn
 from bench.victims.workload import Workloads
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import checkpoint_plan
@@ -133,6 +133,33 @@ def test_the_duration_of_the_marks_is_reported_for_each_round() -> None:
         ),
         "100 victims among 2,000 pods, by round: marks over 2.00 s, hint p50 0.10 s, p99 0.50 s",
     ]
+
+
+def test_the_wait_for_a_hint_is_compared_with_the_least_that_gives_notice_in_the_same_round() -> (
+    None
+):
+    turns = [
+        a_turn(),
+        a_turn(NOTIFIER, hint_seconds=[0.05] * 98 + [0.2, 0.3], whole_seconds=4.0),
+        a_turn(BARE),
+        a_turn(round=2, hint_seconds=[0.9] * 100),
+    ]
+
+    [sentence] = figures.beside_notifier(turns)
+    assert sentence == (
+        "100 victims among 1,000 pods, beside watch, notify and delete: hint p50 +0.05 s, p99 "
+        "+0.30 s; whole × 1.50"
+    )
+
+
+def test_the_first_patch_of_the_bare_notifier_and_the_admin_is_the_mark() -> None:
+    entries = [
+        an_entry("a", "patch", 1.0, user=pods.ADMIN),
+        an_entry("a", "patch", 2.0, user=pods.ADMIN),
+        an_entry("a", "delete", 3.0, user=pods.ADMIN),
+    ]
+    seen = figures.measure(entries, {"a": 2.51}, pods.ADMIN)
+    assert seen["hint_seconds"] == pytest.approx([1.5])
 
 
 def test_figures_without_a_table_are_reported_in_sentences() -> None:

@@ -35,6 +35,7 @@ EARLY = "no_delete_before_acknowledgement_or_deadline: team/victim: deleted at "
 CANCELLED = replace(HINTED, phase=Phase.CANCELLED, outcome=CheckpointOutcome.CANCELLED)
 HINT_WRITTEN = write(1, "patch", HINTED)
 MARKED = write(20, "patch", TERMINATING, subresource="status")
+REFUSED_MARK = replace(MARKED, status=409)
 GOOD = History(
     victims=[VICTIM], writes=[HINT_WRITTEN, MARKED, DELETED], hints=[HINT], answers=[SAVED]
 )
@@ -228,6 +229,17 @@ CASES = {
     ),
     "a patch without a resourceVersion could undo an unseen change": Case(
         good(writes=[HINT_WRITTEN, replace(MARKED, version=""), DELETED]),
+        ["every_write_names_its_pod: team/victim: patch status at {20} without a resourceVersion"],
+    ),
+    "two conflicts are no reason to leave the resourceVersion out": Case(
+        good(writes=[HINT_WRITTEN, *[REFUSED_MARK] * 2, replace(MARKED, version=""), DELETED]),
+        ["every_write_names_its_pod: team/victim: patch status at {20} without a resourceVersion"],
+    ),
+    "after three conflicts in a row, the uid alone counts": Case(
+        good(writes=[HINT_WRITTEN, *[REFUSED_MARK] * 3, replace(MARKED, version=""), DELETED])
+    ),
+    "conflicts before another write do not count": Case(
+        good(writes=[*[REFUSED_MARK] * 3, HINT_WRITTEN, replace(MARKED, version=""), DELETED]),
         ["every_write_names_its_pod: team/victim: patch status at {20} without a resourceVersion"],
     ),
     "a phase never changes backwards": Case(
