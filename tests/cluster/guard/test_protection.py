@@ -235,6 +235,61 @@ def test_class_10_cannot_be_claimed_by_a_forged_revision_of_a_stateful_set(
     )
 
 
+def test_a_revision_that_is_merged_into_a_protected_template_needs_the_right(
+    users: UsersByRight,
+) -> None:
+    """Its data has no key that protects: it takes that of the StatefulSet's own template."""
+    merged = {"spec": {"template": {"metadata": {"labels": {keys.QUOTA_NAME: "imagined"}}}}}
+
+    def create(by: ImpersonatedUser, name: str, **data: Any) -> Done:
+        revision = {
+            "apiVersion": "apps/v1",
+            "kind": "ControllerRevision",
+            "metadata": {"name": name},
+            "data": data,
+            "revision": 1,
+        }
+        return by.run("create", "-f", "-", stdin=json.dumps(revision))
+
+    told = "data.spec.template: Forbidden: a revision that changes a part of a template is written"
+    assert refused(create(users.owner, "merged", **merged), told)
+    whole = {"spec": {"template": {**merged["spec"]["template"], "$patch": "replace"}}}
+    for name, data in (("whole", whole), ("no-template", {"spec": {"networkConfig": {}}})):
+        made = create(users.owner, name, **data)
+        assert made.status == 0, made.output
+    # Another project's controller, with rights everywhere.
+    controller = ImpersonatedUser(users.admin, "vm-controller", NAMESPACE)
+    users.admin.apply(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "vm-controller"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "system:controller:statefulset-controller",
+            },
+            "subjects": [
+                {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "User",
+                    "name": controller.name,
+                }
+            ],
+        }
+    )
+    made = create(controller, "of-another-project", **merged)
+    assert made.status == 0, made.output
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "1", "controller": True}
+    for metadata, is_refused in (
+        ({"ownerReferences": [owner]}, True),
+        ({"labels": {"a": "b"}}, False),
+    ):
+        words = ("--type=merge", "-p", json.dumps({"metadata": metadata}))
+        done = users.owner.run("patch", "controllerrevision", "of-another-project", *words)
+        assert refused(done, told) if is_refused else done.status == 0, done.output
+
+
 def test_class_10_is_admitted_in_an_authorized_stateful_set_and_in_its_revision(
     users: UsersByRight,
 ) -> None:

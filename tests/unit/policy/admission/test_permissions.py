@@ -163,10 +163,22 @@ CASES = {
         facts=known(bounding(non_preemptible_used="4")),
         needs=True,
     ),
+    "a template that grows beyond a min that its own pods fill": Case(
+        resource=pods(1000, kind="Deployment"),
+        old=pods(2, kind="Deployment"),
+        facts=known(bounding(non_preemptible_used="8")),
+        needs=True,
+    ),
     "a template that requests another resource": Case(
         resource=pods(1, CLAIMING.asking(cpu="4", memory="1Gi")),
         old=pods(1),
         facts=BOUNDED,
+        needs=True,
+    ),
+    "a template that requests another resource, in a full quota": Case(
+        resource=pods(1, CLAIMING.asking(cpu="4", memory="1Gi")),
+        old=pods(1),
+        facts=known(bounding(non_preemptible_used="8")),
         needs=True,
     ),
     "an update of a template that claims it newly needs it": Case(
@@ -188,6 +200,18 @@ CASES = {
         resource=CLAIMING.labelled(keys.QUOTA_NAME, "imagined").in_template_of("Job"),
         old=CLAIMING.in_template_of("Job"),
         facts=known(bounding("all", "admin", "team")),
+        needs=True,
+    ),
+    "a template that leaves a full quota needs it": Case(
+        resource=CLAIMING.labelled(keys.QUOTA_NAME, "imagined").in_template_of("Job"),
+        old=CLAIMING.in_template_of("Job"),
+        facts=known(bounding("all", "admin", "team", non_preemptible_used="8")),
+        needs=True,
+    ),
+    "a pod that leaves a full quota needs it": Case(
+        resource=CLAIMING.labelled(keys.QUOTA_NAME, "imagined").build(),
+        old=CLAIMING.build(),
+        facts=known(bounding(non_preemptible_used="8")),
         needs=True,
     ),
     "a default of the admin needs no permission": Case(
