@@ -90,14 +90,17 @@ class CheckpointSession:
     def needs_final_poll(
         self, pod: VictimPod, state: Eviction, seen: machine.ObservedVictim
     ) -> bool:
-        """True if the deadline has come and the workload was not polled since."""
+        """True if the deadline has come and the workload was not polled since.
+
+        An earlier answer that it saves may not be written yet: it may have saved since.
+        """
         if not machine.awaits_workload(state.phase) or machine.is_hint_queued(state):
             return False
         if (
             not seen.is_marked
             or seen.is_being_deleted
             or seen.containers_ended
-            or seen.answer
+            or not (seen.answer is None or machine.is_acknowledgement(seen.answer))
             or seen.hint_lost
         ):
             return False

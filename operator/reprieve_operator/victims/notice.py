@@ -22,11 +22,14 @@ from .cleaner_report import CleanerReport
 
 _MAX_POSTPONE_SECONDS = 15.0
 """After the hint: an operator that follows one that ended does not begin to count anew."""
+_MAX_BUSY_POSTPONE_SECONDS = 60.0
+"""The same while many calls to the API server are in progress. Without this and the next but one,
+each of ten thousand victims would cost two writes more, and all would wait longer."""
 _MAX_UNWRITTEN_SECONDS = 5.0
 """How long a victim waits for its call before that is written."""
-_MAX_BUSY_SECONDS = 60.0
-"""In place of both while other calls wait for the API server. Without this, each of ten thousand
-victims would cost two writes more, and all would wait longer."""
+MAX_BUSY_UNWRITTEN_SECONDS = 25.0
+"""The same while many calls are in progress. If no operator writes to a marked pod for a minute, the
+guard lets it be deleted (`GRACE_AFTER_CEILING_SECONDS`)."""
 
 
 class Notice:
@@ -112,20 +115,30 @@ class Notice:
         hinted_at = decision.eviction.hinted_at
         if hinted_at is None or not machine.may_postpone_write(decision, answer):
             return False
+        if self.hint_lost or self.request_forgotten:
+            # The answer is from before that: while it is not written, nothing else is looked at.
+            return False
         is_burst = self._recorder.is_burst(pod.metadata.namespace or "")
-        longest = self._longest_wait(_MAX_POSTPONE_SECONDS if is_burst else 0.0)
+        usual_seconds = _MAX_POSTPONE_SECONDS if is_burst else 0.0
+        longest = _MAX_BUSY_POSTPONE_SECONDS if self._writes.is_busy else usual_seconds
         elapsed = self._clock.now() - hinted_at
         # Before the hint: the clock was set back.
         return timedelta() <= elapsed < timedelta(seconds=longest)
 
     def unwritten_wait(self, decision: LifecycleDecision) -> float:
-        """Return for how many seconds a victim still waits for its call before that is written."""
+        """Return for how many seconds a victim still waits for its call before that is written.
+
+        At most until it is to be asked again whether it still waits so long.
+        """
         if not machine.is_hint_queued(decision.eviction):
             return 0.0
         now = self._clock.monotonic()
         self._queued_since = self._queued_since or now
-        longest = self._longest_wait(_MAX_UNWRITTEN_SECONDS)
-        return max(0.0, self._queued_since + longest - now)
+        longest = MAX_BUSY_UNWRITTEN_SECONDS if self._writes.is_busy else _MAX_UNWRITTEN_SECONDS
+        left = min(self._queued_since + longest - now, _MAX_UNWRITTEN_SECONDS)
+        if decision.eviction.deadline is not None:
+            left = min(left, (decision.eviction.deadline - self._clock.now()).total_seconds())
+        return max(0.0, left)
 
     def poll(self, pod: VictimPod, state: Eviction) -> float:
         """Poll the workload if that is due; return the seconds until there is more to do."""
@@ -173,9 +186,6 @@ class Notice:
     def _begin_attempt(self) -> None:
         self._unsent = None
         self._session.poller.begin_attempt()
-
-    def _longest_wait(self, usual_seconds: float) -> float:
-        return _MAX_BUSY_SECONDS if self._writes.is_busy else usual_seconds
 
     async def _write_state(self, pod: VictimPod, state: Eviction, *, begins: bool) -> None:
         """Write the state, with the request if the annotation carries it."""

@@ -351,6 +351,11 @@ _ANSWER_OBSERVED: Mapping[AnswerState, Observation] = {
 }
 
 
+def is_acknowledgement(answer: CheckpointAnswer) -> bool:
+    """True for an answer that says no more than that the workload saves, or will."""
+    return _ANSWER_OBSERVED.get(answer.state) is Observation.ANSWERED
+
+
 def _enter(eviction: Eviction, move: Transition, context: _Context) -> Eviction:
     if move.resends_hint:
         return replace(eviction, attempt=eviction.attempt + 1)

@@ -312,9 +312,9 @@ ALERTS = {
     ),
     "ReprieveVictimsWait": Alert(
         Case(
-            {f'reprieve_victim_queue_age_seconds{{{OPERATOR},pod="a"}}': "0x20 30x20"},
+            {f'reprieve_victim_queue_age_seconds{{{OPERATOR},pod="a"}}': "0x20 50x20"},
             fires=({},),
-            value="30s",
+            value="50s",
         ),
         {
             "a victim waits for a second": Case(

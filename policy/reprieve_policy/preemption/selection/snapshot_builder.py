@@ -232,7 +232,7 @@ def usual_budget(budget: DisruptionBudget) -> DisruptionBudget | None:
 
 
 _MAX_REQUIREMENTS = 1000
-"""Of all selectors of a namespace's budgets together."""
+"""Of all selectors of a namespace's budgets together; each value counts as one."""
 
 
 def usual_budgets(budgets: Sequence[DisruptionBudget]) -> Sequence[DisruptionBudget]:
@@ -241,7 +241,11 @@ def usual_budgets(budgets: Sequence[DisruptionBudget]) -> Sequence[DisruptionBud
     Each of its pods is compared with all of them. Without this, a user who may create budgets would
     have a decision take seconds.
     """
-    requirements = sum(len(budget.requirements) for budget in budgets)
+    requirements = sum(
+        max(1, len(requirement.values or ()))
+        for budget in budgets
+        for requirement in budget.requirements
+    )
     are_usual = len(budgets) <= MAX_BUDGETS and requirements <= _MAX_REQUIREMENTS
     return budgets if are_usual else ()
 

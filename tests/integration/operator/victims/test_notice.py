@@ -14,12 +14,13 @@ from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.victims.checkpoint_session import CheckpointSession
 from reprieve_operator.victims.cleaner_report import CleanerReport
-from reprieve_operator.victims.notice import Notice
+from reprieve_operator.victims.notice import MAX_BUSY_UNWRITTEN_SECONDS, Notice
 from reprieve_policy.checkpointing.checkpoint_plan import AnnotationHint, CheckpointPlan, Strategy
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_policy.lifecycle import machine
+from reprieve_policy.preemption.guard import GRACE_AFTER_CEILING_SECONDS
 from reprieve_testing.objects.builders import after, an_eviction
 
 HINTED = an_eviction().hinted(deadline=after(600)).build()
@@ -40,6 +41,13 @@ class BusyApiServer:
     has_many_victims: bool = False
     seconds: float = 0.5
     """Since the hint."""
+    hint_lost: bool = False
+    request_forgotten: bool = False
+
+    @property
+    def poller(self) -> "BusyApiServer":
+        """What the workload's own calls say."""
+        return self
 
     def is_burst(self, namespace: str) -> bool:
         assert namespace == "team"
@@ -47,7 +55,7 @@ class BusyApiServer:
 
     def notice(self) -> Notice:
         return Notice(
-            cast("CheckpointSession", None),
+            cast("CheckpointSession", self),
             cast("Writes", self),
             cast("EventRecorder", self),
             Clock(now=lambda: after(self.seconds), monotonic=lambda: self.seconds),
@@ -96,11 +104,25 @@ def test_a_longer_wait_for_a_call_is_not_written_while_other_calls_wait() -> Non
     notice = api_server.notice()
     begun = an_eviction().build()
     queued = machine.decide(begun, QUEUED, PLAN, PolicySettings(), after(0))
-    assert notice.unwritten_wait(queued) == 60.0
+    # It is asked again after five seconds: the other calls may have ended.
+    assert notice.unwritten_wait(queued) == 5.0
     api_server.seconds += 20.0
-    assert notice.unwritten_wait(queued) == 40.0
+    assert notice.unwritten_wait(queued) == 5.0
+    api_server.seconds += 4.0
+    assert notice.unwritten_wait(queued) == 1.0
     api_server.is_busy = False
     assert notice.unwritten_wait(queued) == 0.0
+
+
+def test_a_victim_has_a_state_long_before_the_guard_lets_it_be_deleted_without_one() -> None:
+    assert MAX_BUSY_UNWRITTEN_SECONDS <= GRACE_AFTER_CEILING_SECONDS / 2
+
+
+def test_a_victim_waits_unwritten_at_most_until_its_deadline() -> None:
+    notice = BusyApiServer(seconds=1.0).notice()
+    settings = PolicySettings(ceiling_seconds=3)
+    queued = machine.decide(an_eviction().build(), QUEUED, PLAN, settings, after(0))
+    assert notice.unwritten_wait(queued) == 2.0
 
 
 @pytest.mark.parametrize(("is_busy", "longest"), [(False, 15.0), (True, 60.0)])
@@ -118,6 +140,15 @@ def test_the_write_is_postponed_for_a_bounded_time(*, is_busy: bool, longest: fl
 
 def test_the_write_is_not_postponed_where_the_clock_was_set_back() -> None:
     assert not is_postponed(BusyApiServer(seconds=-1.0).notice(), SAVING)
+
+
+@pytest.mark.parametrize("lost", ["hint_lost", "request_forgotten"])
+def test_the_write_is_not_postponed_where_the_workload_has_forgotten_the_request(lost: str) -> None:
+    """It answered, and its container restarted: with the answer written, it is asked again."""
+    api_server = BusyApiServer()
+    assert is_postponed(api_server.notice(), SAVING)
+    setattr(api_server, lost, True)
+    assert not is_postponed(api_server.notice(), SAVING)
 
 
 def test_a_write_that_ends_the_wait_is_never_postponed() -> None:

@@ -960,14 +960,14 @@ def test_a_budget_with_a_selector_beyond_any_usual_one_counts_as_none(
 
 
 @pytest.mark.parametrize(
-    ("budgets", "requirements", "are_kept"),
-    [(200, 5, True), (201, 1, False), (100, 11, False)],
-    ids=["usual", "too many", "too many requirements"],
+    ("budgets", "requirements", "values", "are_kept"),
+    [(200, 5, 0, True), (201, 1, 0, False), (100, 11, 0, False), (200, 1, 6, False)],
+    ids=["usual", "too many", "too many requirements", "too many values"],
 )
 def test_a_namespace_with_more_budgets_than_any_usual_one_has_none(
-    budgets: int, requirements: int, *, are_kept: bool
+    budgets: int, requirements: int, values: int, *, are_kept: bool
 ):
-    selector = (Requirement("app", "Exists"),) * requirements
+    selector = (Requirement("app", "NotIn", ("a",) * values),) * requirements
     found = [DisruptionBudget(namespace="team", requirements=selector)] * budgets
     assert snapshot_builder.usual_budgets(found) == (found if are_kept else ())
 
