@@ -15,7 +15,7 @@ import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.admission.review import decide_admission
-from reprieve_policy.facts import NO_JOB_REQUESTS, Facts
+from reprieve_policy.facts import Facts
 from reprieve_policy.kube.limits import quota
 from reprieve_policy.kube.limits.quota import Quotas
 from reprieve_policy.kube.objects import Resource
@@ -164,13 +164,14 @@ class CountingApi:
         self.under_way: Counter[str] = Counter()
         self.most_at_once = self.most_of_a_namespace = 0
         self.is_too_large = False
+        self.seconds = 0.001
 
     async def request(self, _method: str, path: str, *, max_bytes: int, **_: object) -> bytes:
         self.lists.append(path)
         self.under_way[path] += 1
         self.most_at_once = max(self.most_at_once, self.under_way.total())
         self.most_of_a_namespace = max(self.most_of_a_namespace, *self.under_way.values())
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(self.seconds)
         self.under_way[path] -= 1
         if self.is_too_large:
             raise ApiError(0, ANSWER_TOO_LARGE, f"more than {max_bytes} bytes")
@@ -219,9 +220,12 @@ async def test_a_list_that_is_too_large_is_not_read_again_for_each_review() -> N
 
 async def test_a_list_that_waits_too_long_for_its_turn_is_not_counted() -> None:
     api = CountingApi()
-    jobs = JobPods(cast("Api", api), timeout_seconds=0.0)
-    others = await jobs.other_requests(member("a"), None, "team", FACTS, is_dry_run=True)
-    assert others == NO_JOB_REQUESTS
+    api.seconds = 3600.0
+    jobs = JobPods(cast("Api", api), timeout_seconds=0.01)
+    async with asyncio.timeout(5.0):
+        await review_gangs(jobs, range(10))
+    assert len(api.lists) == 1
+    assert all(known.listed is None for known in jobs._jobs.values())
 
 
 def a_list_of(pods: int, *, containers: int = 1, resources: int = 1, padding: int = 0) -> bytes:
