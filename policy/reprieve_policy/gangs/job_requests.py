@@ -8,7 +8,7 @@ from reprieve_policy import facts as known
 from reprieve_policy.facts import Facts, JobRequests
 from reprieve_policy.keys import PREEMPTIBLE, QUOTA_NAME
 from reprieve_policy.kube import pod_requests
-from reprieve_policy.kube.limits.quota import Amounts, QuotaKey
+from reprieve_policy.kube.limits.quota import Amounts, Quota, QuotaKey
 from reprieve_policy.kube.objects import PodView, Resource, pod_views
 
 from . import membership
@@ -21,6 +21,8 @@ class JobPod(NamedTuple):
     quota: QuotaKey | None
     counts_against_min: bool
     amounts: Amounts
+    """Of the resources that the quota limits. Without this, a user could fill the memory of the
+    programs that keep them, with a thousand made-up resources in each pod."""
     is_placed: bool
     """It is on a node, so that its request is in the used figures."""
 
@@ -54,7 +56,7 @@ def job_pod_of(view: PodView, namespace: str, facts: Facts) -> JobPod:
     return JobPod(
         None if found is None else found.key,
         known.counts_against_min(view, facts),
-        pod_requests.of_pod(view.spec),
+        {} if found is None else _limited(pod_requests.of_pod(view.spec), found),
         bool(view.spec.nodeName),
     )
 
@@ -68,6 +70,14 @@ def requests_of(own: JobPod, others: Iterable[JobPod]) -> JobRequests:
 def _identity(view: PodView, namespace: str, facts: Facts) -> tuple[object, ...]:
     gang = membership.read(view)
     return (None if gang is None else gang.key), job_pod_of(view, namespace, facts)[:2]
+
+
+def _limited(amounts: Amounts, quota: Quota) -> Amounts:
+    return {
+        name: amount
+        for name, amount in amounts.items()
+        if name in quota.min_amounts or name in quota.max_amounts
+    }
 
 
 def _sum(pods: Iterable[JobPod]) -> Amounts:

@@ -15,22 +15,10 @@ from reprieve_policy.gangs import gang_objects
 from reprieve_policy.keys import DISRUPTION_MODE
 from reprieve_policy.kube.objects import Resource, pod_views
 from reprieve_runtime.client.api import Api, ApiError
-from reprieve_runtime.rate_limit import Rate, RateLimits
 from reprieve_webhooks.lookups.getter import CachedGetter, unchanged
-from reprieve_webhooks.lookups.limits import (
-    BURST_CALLS,
-    CALLS_PER_SECOND,
-    DEFAULT_LIMITS,
-    MAX_OBJECT_BYTES,
-)
+from reprieve_webhooks.lookups.limits import FAIR_LIMITS, MAX_OBJECT_BYTES
 
 _LOG = logging.getLogger(__name__)
-
-_LIMITS = RateLimits(
-    DEFAULT_LIMITS.total, per_namespace=Rate(CALLS_PER_SECOND / 2, BURST_CALLS // 2)
-)
-"""Without a share for each namespace, a user whose pods name many objects would have the pods of
-other namespaces get nothing from theirs."""
 
 
 class _GangObjectSpec(msgspec.Struct, gc=False):
@@ -75,7 +63,7 @@ class GangStatements:
             _GangObject,
             unchanged,
             timeout_seconds=lookup_timeout_seconds,
-            limits=_LIMITS,
+            limits=FAIR_LIMITS,
             max_bytes=MAX_OBJECT_BYTES,
         )
 

@@ -15,3 +15,8 @@ MAX_OBJECT_BYTES = 512 * 1024
 """Of an object that a review can do without: the owner of a pod, or an object of its gang. A
 hundred reviews may read at once, and an object may have 1.5 MB."""
 DEFAULT_LIMITS = RateLimits(Rate(CALLS_PER_SECOND, BURST_CALLS))
+FAIR_LIMITS = RateLimits(
+    DEFAULT_LIMITS.total, per_namespace=Rate(CALLS_PER_SECOND / 2, BURST_CALLS // 2)
+)
+"""Without a share for each namespace, a user whose pods name many gangs would have the pods of
+other namespaces get nothing from theirs."""

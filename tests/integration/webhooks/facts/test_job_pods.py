@@ -3,12 +3,15 @@
 import asyncio
 import json
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import msgspec
+import pytest
 
 from reprieve_policy import keys
 from reprieve_policy.admission.review import decide_admission
@@ -16,16 +19,18 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.limits import quota
 from reprieve_policy.kube.limits.quota import Quotas
 from reprieve_policy.kube.objects import Resource
-from reprieve_runtime.client.api import Api
+from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.client.api_error import ANSWER_TOO_LARGE
 from reprieve_testing.objects.builders import PodBuilder, a_pod, a_quota
 from reprieve_testing.servers.stub_api import StubApi, stub_api
-from reprieve_webhooks.facts import job_pods
+from reprieve_webhooks.facts import job_pod_reader, job_pods
 from reprieve_webhooks.facts.job_pods import JobPods
 
 PODS = "/api/v1/namespaces/team/pods"
 FOUR = quota.read_amounts({"cpu": "4"})
 QUOTA = replace(a_quota("gpu", "team"), min_amounts=FOUR)
 FACTS = Facts(quotas=Quotas([QUOTA]))
+LABELS = {keys.QUOTA_NAME: "gpu", keys.PREEMPTIBLE: "false"}
 TOLD = ("spec: its job: cpu 6 over min 4 of quota gpu",)
 
 
@@ -138,14 +143,159 @@ async def test_pods_that_cannot_be_read_do_not_count(tmp_path: Path) -> None:
         assert await one.warnings(member("b")) == ()
 
 
-def test_pods_with_very_many_labels_are_not_all_in_memory_at_once() -> None:
+async def test_pods_with_very_many_labels_are_not_all_in_memory_at_once() -> None:
     """As many as a list may have would take more than the webhooks may."""
     document = json.loads(msgspec.json.encode(member("a")))
     document["metadata"]["labels"] |= {f"l{number}": "" for number in range(5000)}
     text = json.dumps({"items": [document] * 20}).encode()
     tracemalloc.start()
     try:
-        assert len(job_pods._read_pods(text, "team", FACTS)) == 1
+        assert len(await job_pod_reader.read_pods(text, "team", FACTS) or ()) == 1
         assert tracemalloc.get_traced_memory()[1] < 2 * len(text)
     finally:
         tracemalloc.stop()
+
+
+class CountingApi:
+    """Answers each list after a while, and counts how many are read at a time."""
+
+    def __init__(self) -> None:
+        self.lists: list[str] = []
+        self.under_way: Counter[str] = Counter()
+        self.most_at_once = self.most_of_a_namespace = 0
+        self.is_too_large = False
+        self.seconds = 0.001
+
+    async def request(self, _method: str, path: str, *, max_bytes: int, **_: object) -> bytes:
+        self.lists.append(path)
+        self.under_way[path] += 1
+        self.most_at_once = max(self.most_at_once, self.under_way.total())
+        self.most_of_a_namespace = max(self.most_of_a_namespace, *self.under_way.values())
+        await asyncio.sleep(self.seconds)
+        self.under_way[path] -= 1
+        if self.is_too_large:
+            raise ApiError(0, ANSWER_TOO_LARGE, f"more than {max_bytes} bytes")
+        return b'{"items": []}'
+
+
+def counted(api: CountingApi, monotonic: Callable[[], float] = lambda: 1000.0) -> JobPods:
+    return JobPods(cast("Api", api), timeout_seconds=30.0, monotonic=monotonic)
+
+
+async def review_gangs(jobs: JobPods, gangs: range, namespace: str = "team") -> None:
+    pods = [alone("a").in_gang(f"job{number}").build() for number in gangs]
+    await asyncio.gather(
+        *(jobs.other_requests(pod, None, namespace, FACTS, is_dry_run=True) for pod in pods)
+    )
+
+
+async def test_two_lists_are_read_at_a_time_and_one_of_a_namespace() -> None:
+    """Each takes up to 16 MiB; one dry run for each of a hundred gangs would take all memory."""
+    api = CountingApi()
+    jobs = counted(api)
+    await asyncio.gather(*(review_gangs(jobs, range(10), name) for name in ("team", "x", "y")))
+    assert (api.most_at_once, api.most_of_a_namespace, len(api.lists)) == (2, 1, 30)
+
+
+async def test_the_jobs_of_one_namespace_do_not_use_up_the_lists_of_others() -> None:
+    api = CountingApi()
+    jobs = counted(api)
+    await review_gangs(jobs, range(100))
+    own = len(api.lists)
+    await review_gangs(jobs, range(10), "other")
+    assert (own, len(api.lists)) == (50, 60)
+
+
+async def test_a_list_that_is_too_large_is_not_read_again_for_each_review() -> None:
+    api, now = CountingApi(), 1000.0
+    api.is_too_large = True
+    jobs = counted(api, lambda: now)
+    for _ in range(3):
+        await review_gangs(jobs, range(1))
+    assert len(api.lists) == 1
+    now += job_pods.TRUSTED_SECONDS + 1
+    await review_gangs(jobs, range(1))
+    assert len(api.lists) == 2
+
+
+async def test_a_list_that_waits_too_long_for_its_turn_is_not_counted() -> None:
+    api = CountingApi()
+    api.seconds = 3600.0
+    jobs = JobPods(cast("Api", api), timeout_seconds=0.01)
+    async with asyncio.timeout(5.0):
+        await review_gangs(jobs, range(10))
+    assert len(api.lists) == 1
+    assert all(known.listed is None for known in jobs._jobs.values())
+
+
+def a_list_of(pods: int, *, containers: int = 1, resources: int = 1, padding: int = 0) -> bytes:
+    """Return a list of pods whose containers request a CPU, and made-up resources."""
+    amounts = {"cpu": "1"} | {f"a/{number}": "1" for number in range(resources - 1)}
+    spec = {"containers": [{"resources": {"requests": amounts}}] * containers}
+    items = [
+        {"metadata": {"name": f"p{number}", "labels": LABELS}, "spec": spec, "x": "x" * padding}
+        for number in range(pods)
+    ]
+    return json.dumps({"items": items}).encode()
+
+
+async def test_a_usual_job_of_a_thousand_pods_is_counted() -> None:
+    text = a_list_of(1000, containers=4, resources=3, padding=7 * 1024)
+    assert len(text) < job_pod_reader._MAX_LIST_BYTES
+    found = await job_pod_reader.read_pods(text, "team", FACTS)
+    assert found is not None
+    assert len(found) == 1000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(a_list_of(3, containers=10, resources=1000), id="requests"),
+        pytest.param(a_list_of(3, containers=10_000), id="containers"),
+    ],
+)
+async def test_pods_with_very_many_requests_are_not_added_up(
+    text: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes microseconds in which no review is answered."""
+    read: list[int] = []
+    read_amounts = quota.read_amounts
+    monkeypatch.setattr(
+        quota,
+        "read_amounts",
+        lambda written: read.append(1 + len(written)) or read_amounts(written),
+    )
+    assert await job_pod_reader.read_pods(text, "team", FACTS) is None
+    assert sum(read) <= job_pod_reader._MAX_ENTRIES
+
+
+async def test_other_reviews_have_their_turn_while_a_list_is_decoded() -> None:
+    text = a_list_of(1000, padding=4 * 1024)
+    turns = 0
+    reading = asyncio.create_task(job_pod_reader.read_pods(text, "team", FACTS))
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > len(text) // (2 * job_pod_reader._STEP_BYTES)
+
+
+async def test_only_what_the_quota_limits_is_kept() -> None:
+    found = await job_pod_reader.read_pods(a_list_of(2, resources=1000), "team", FACTS)
+    assert found is not None
+    assert [list(pod.amounts) for pod in found.values()] == [["cpu"], ["cpu"]]
+
+
+async def test_the_amounts_that_are_kept_of_all_jobs_are_bounded(tmp_path: Path) -> None:
+    """Also where a user may write a quota that names a thousand resources."""
+    names = {"cpu": "4"} | {f"a/{number}": "1" for number in range(999)}
+    facts = Facts(quotas=Quotas([replace(QUOTA, min_amounts=quota.read_amounts(names))]))
+    async with replica(tmp_path) as one:
+        for item in json.loads(a_list_of(15, resources=1000))["items"]:
+            one.stub.collections[PODS][item["metadata"]["name"]] = item
+        for number in range(10):
+            pod = alone("a").in_gang(f"job{number}").build()
+            others = await one.jobs.other_requests(pod, None, "team", facts, is_dry_run=True)
+            assert len(others.requested) == 1000
+        kept = [known.listed or {} for known in one.jobs._jobs.values()]
+        assert sum(len(pod.amounts) for listed in kept for pod in listed.values()) <= 50_000
+        assert len(kept) == 3
