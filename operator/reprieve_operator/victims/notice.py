@@ -28,8 +28,8 @@ each of ten thousand victims would cost two writes more, and all would wait long
 _MAX_UNWRITTEN_SECONDS = 5.0
 """How long a victim waits for its call before that is written."""
 MAX_BUSY_UNWRITTEN_SECONDS = 25.0
-"""The same while many calls are in progress. If no operator writes to a marked pod for a minute, the
-guard lets it be deleted (`GRACE_AFTER_CEILING_SECONDS`)."""
+"""The same while many calls are in progress. The guard lets a marked pod be deleted to which no
+operator writes for a minute (`GRACE_AFTER_CEILING_SECONDS`)."""
 
 
 class Notice:
