@@ -1,8 +1,10 @@
 """Whatever the texts and lists of an object are, its review is answered, up to what etcd stores."""
 
+import io
 import json
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import pytest_asyncio
@@ -10,18 +12,18 @@ import pytest_asyncio
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.facts import Facts
+from reprieve_policy.kube import template_kinds
 from reprieve_testing.guard.fixture import a_victim
-from reprieve_testing.servers import deep_json
 from reprieve_testing.servers.reviews import RunningServer, a_pod, a_review, running_server
 from reprieve_webhooks.admission import handlers, review
 from reprieve_webhooks.admission.large_review import MAX_VALUES, has_too_many_values
+from reprieve_webhooks.admission.remembered_pods import RememberedPods
 from reprieve_webhooks.guard import review as guard_review
 from reprieve_webhooks.settings import Settings
 
 STORED = 1_500_000
 """etcd stores 1.5 MiB of an object by default."""
 TEXTS = (",", "{", "]", "[{,", '"', "\\", '\\",', "<", "&,", "\x01", "\u2028", "ä", "😀", "y")
-DEPLOYMENT = {"group": "apps", "version": "v1", "kind": "Deployment"}
 BAD = {keys.PREEMPTION_CLASS: "11"}
 
 
@@ -47,7 +49,7 @@ def a_deployment(labels: dict[str, str] | None = None, **container: Any) -> dict
 
 
 def an_update(old: dict[str, Any], new: dict[str, Any]) -> bytes:
-    return encoded(a_review(new, kind=DEPLOYMENT, operation="UPDATE", oldObject=old))
+    return encoded(a_review(new, old=old))
 
 
 def filled(text: str) -> str:
@@ -55,10 +57,12 @@ def filled(text: str) -> str:
 
 
 async def answer(server: RunningServer, body: bytes, path: str = "/validate") -> dict[str, Any]:
-    status, text = await server.send(path, body)
-    assert status == 200, text
-    response: dict[str, Any] = json.loads(text)["response"]
-    return response
+    headers = {"Content-Type": "application/json"}
+    url = server.url + path
+    async with server.session.post(url, data=io.BytesIO(body), headers=headers) as reply:
+        assert reply.status == 200, await reply.text()
+        response: dict[str, Any] = (await reply.json())["response"]
+        return response
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -83,8 +87,7 @@ async def test_an_object_with_a_long_text_of_usual_size_is_checked(
 
 LISTS: dict[str, dict[str, Any]] = {
     "empty arguments": {"args": [""] * (STORED // 2)},
-    "ports": {"ports": [{"containerPort": 1}] * 100_000},
-    "deep values beside a text": {"args": ["<" * 800_000], "x": deep_json.deepened({})},
+    "ports": {"ports": [{"containerPort": 1}] * 160_000},
 }
 
 
@@ -92,13 +95,10 @@ LISTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("container", LISTS.values(), ids=LISTS)
 @pytest.mark.parametrize("is_new", [True, False])
 async def test_what_cannot_be_checked_is_refused(
-    server: RunningServer, container: dict[str, Any], is_new: bool
+    server: RunningServer, container: dict[str, Any], *, is_new: bool
 ) -> None:
-    new = a_deployment(**container)
-    sent = a_review(new, kind=DEPLOYMENT)
-    if not is_new:
-        sent = a_review(new, kind=DEPLOYMENT, operation="UPDATE", oldObject=a_deployment())
-    response = await answer(server, deep_json.dumps(sent).replace("<", "\\u003c").encode())
+    sent = a_review(a_deployment(**container), old=None if is_new else a_deployment())
+    response = await answer(server, encoded(sent))
     assert response["allowed"] is False
     assert "too large to be checked" in response["status"]["message"]
 
@@ -119,10 +119,10 @@ async def test_a_large_object_stays_free_to_be_deleted_and_to_change_where_no_ru
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(("enforcement", "warned"), [("warn", True), ("off", False)])
 async def test_where_rules_do_not_refuse_a_large_object_is_not_refused(
-    server: RunningServer, enforcement: str, warned: bool
+    server: RunningServer, enforcement: str, *, warned: bool
 ) -> None:
     server.source.facts = Facts(namespace=NamespacePolicy(enforcement=enforcement))
-    response = await answer(server, encoded(a_review(LARGE, kind=DEPLOYMENT)))
+    response = await answer(server, encoded(a_review(LARGE)))
     server.source.facts = Facts()
     assert response["allowed"] is True
     assert bool(response.get("warnings")) is warned
@@ -141,15 +141,18 @@ async def test_a_large_pod_that_a_controller_makes_is_not_refused(server: Runnin
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_large_object_without_rules_passes(server: RunningServer) -> None:
-    kind = {"group": "", "version": "v1", "kind": "Secret"}
-    sent = {"kind": "Secret", "metadata": {"name": "s"}, "data": {str(n): "" for n in range(90_000)}}
-    assert (await answer(server, encoded(a_review(sent, kind=kind))))["allowed"] is True
+    sent = {"kind": "Sweep", "metadata": {"name": "s"}, "data": [0] * 90_000}
+    assert (await answer(server, encoded(a_review(sent))))["allowed"] is True
 
 
-async def test_a_template_outside_of_the_spec_counts_as_changed() -> None:
-    kind = {"group": "example.com", "version": "v1", "kind": "Sweep"}
-    listed = review.TemplateKinds.parse("example.com/Sweep: trial") if False else None
-    assert listed is None and kind
+@pytest.mark.parametrize(("path", "is_changed"), [("trial", True), ("spec.trial", False)])
+def test_a_template_outside_of_the_spec_counts_as_changed(path: str, *, is_changed: bool) -> None:
+    listed = template_kinds.parse(f"example.com/Sweep: {path}", "templateKinds")
+    assert isinstance(listed, template_kinds.TemplateKinds)
+    sent = {"kind": "Sweep", "metadata": {"name": "s"}, "spec": {"x": [0] * 90_000}}
+    found = review.parse(encoded(a_review(sent, old=sent)), listed)
+    assert isinstance(found, review.UncheckedRequest)
+    assert found.is_changed is is_changed
 
 
 @pytest.mark.parametrize(
@@ -168,7 +171,7 @@ def test_what_is_large_and_no_review_is_malformed(sent: bytes) -> None:
 
 
 def test_commas_in_texts_are_no_values() -> None:
-    texts = json.dumps([r'a\",' + "," * MAX_VALUES, "\\", ","]).encode()
+    texts = json.dumps([r"a\"," + "," * MAX_VALUES, "\\", ","]).encode()
     assert not has_too_many_values(texts)
     most = b"[" + b'"a,b",' * MAX_VALUES + b"0]"
     assert not has_too_many_values(most)
@@ -180,7 +183,7 @@ def test_the_guard_reads_a_pod_with_any_text_and_skips_one_with_very_many_values
     def parsed(**spec: Any) -> guard_review.GuardRequest:
         victim = a_victim()
         victim["spec"] |= spec
-        sent = a_review(None, operation="DELETE", oldObject=victim)
+        sent = a_review(None, old=victim, operation="DELETE")
         found = guard_review.parse(encoded(sent))
         assert not isinstance(found, review.Malformed)
         assert (found.is_deletion, found.namespace) == (True, "team-a")
@@ -196,6 +199,7 @@ def test_no_answer_of_another_pod_is_given_to_a_large_one() -> None:
     pod["spec"]["containers"] = [{"name": "main", "args": [""] * 200_000}]
     request = review.parse(encoded(a_review(pod)))
     assert isinstance(request, review.UncheckedRequest)
-    remembered: Any = None
+    remembered: Any = Mock(spec=RememberedPods)
     assert handlers.validate_now(request, remembered) is None
     assert handlers.mutate_now(request, remembered) is None
+    assert remembered.mock_calls == []

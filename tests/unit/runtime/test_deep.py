@@ -34,8 +34,8 @@ def test_an_object_with_a_very_deep_unused_field_is_decoded(depth: int) -> None:
     assert (found.metadata.name, found.kind) == ("a", "Pod")
 
 
-@pytest.mark.timeout(60)
 def test_a_text_without_end_is_read_once() -> None:
+    """Not once from each of its bytes, which would take this test hours."""
     text = b"[" * 200 + b'"' + b'\\"' * 1_000_000
     assert deep.prune(text) == b"[" * deep.MAX_DEPTH + b"null"
 

@@ -45,7 +45,7 @@ class _Metadata(msgspec.Struct, gc=False, rename="camel"):
 class _Object(msgspec.Struct, gc=False, rename="camel"):
     api_version: _Part = UNSET
     kind: _Part = UNSET
-    metadata: _Metadata | None = None
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     spec: _Part = UNSET
     data: _Part = UNSET
     global_default: _Part = UNSET
@@ -111,14 +111,12 @@ def identity_of(review: LargeReview) -> Identity | None:
 
 
 def _read_by_rules(of: _Object) -> tuple[_Part, ...]:
-    metadata = of.metadata or _Metadata()
-    return metadata.labels, metadata.annotations, of.spec, of.data, of.global_default
+    return of.metadata.labels, of.metadata.annotations, of.spec, of.data, of.global_default
 
 
 def _keep_identity(of: _Object) -> None:
     of.spec = of.data = of.global_default = UNSET
-    if of.metadata is not None:
-        of.metadata.labels = of.metadata.annotations = UNSET
-        owners = of.metadata.owner_references
-        if isinstance(owners, Raw) and memoryview(owners).nbytes > _MAX_OWNERS_BYTES:
-            of.metadata.owner_references = UNSET
+    of.metadata.labels = of.metadata.annotations = UNSET
+    owners = of.metadata.owner_references
+    if isinstance(owners, Raw) and memoryview(owners).nbytes > _MAX_OWNERS_BYTES:
+        of.metadata.owner_references = UNSET
