@@ -71,7 +71,7 @@ async def mutate(
     resource = _object_to_check(request)
     if isinstance(resource, _DECIDED):
         return resource
-    if isinstance(request, UncheckedRequest):
+    if request.is_unchecked:
         # It is refused by `validate`, if at all.
         return _patched(request, resource, ())
     key = None if remembered is None else remembered.key_of(request, resource)
@@ -116,7 +116,7 @@ async def validate(
     resource = _object_to_check(request)
     if isinstance(resource, _DECIDED):
         return resource
-    if isinstance(request, UncheckedRequest):
+    if request.is_unchecked:
         verdict = await _verdict_unchecked(request, resource, source)
         return _verdict_response(request, resource, verdict)
     key = None if remembered is None else remembered.key_of(request, resource)
@@ -154,9 +154,9 @@ async def _verdict(
 
 
 async def _verdict_unchecked(
-    request: UncheckedRequest, resource: Resource, source: FactsSource
+    request: AdmissionRequest, resource: Resource, source: FactsSource
 ) -> Verdict:
-    if not request.is_changed:
+    if isinstance(request, UncheckedRequest) and not request.is_changed:
         return NO_FINDINGS
     facts = await source.facts_for(request, resource)
     old, user = _old_object(request), request.user_info.username
@@ -182,7 +182,7 @@ def _answer_now(
     resource = _object_to_check(request)
     if isinstance(resource, _DECIDED):
         return resource
-    if isinstance(request, UncheckedRequest):
+    if request.is_unchecked:
         return None
     key = remembered.key_of(request, resource)
     known = None if key is None else find(key, resource)

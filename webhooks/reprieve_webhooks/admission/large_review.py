@@ -19,6 +19,8 @@ from reprieve_runtime import deep
 MAX_BYTES, MAX_VALUES = 8 * 1024 * 1024, 150_000
 """In a review that is decoded: of an update, and half as much of one object. A hostile value takes
 100 bytes of memory, and some take 7 µs. A text of any characters takes four times its bytes."""
+SMALL_BYTES = MAX_VALUES // 2
+"""No body below has too many values."""
 LARGEST_BYTES = 26 * 1024 * 1024
 """The largest review that an API server sends of an object that etcd stores. Texts grow sixfold,
 and no list of anything (probes, terms of affinity) grows more than eightfold from its stored form.
@@ -32,7 +34,7 @@ _TO_COMMA = re.compile(deep.UP_TO.replace(b"STOPS", b","), re.DOTALL)
 _Part = Raw | UnsetType
 
 
-class _Metadata(msgspec.Struct, gc=False, rename="camel"):
+class _UnreadMetadata(msgspec.Struct, gc=False, rename="camel"):
     name: _Part = UNSET
     namespace: _Part = UNSET
     uid: _Part = UNSET
@@ -42,16 +44,16 @@ class _Metadata(msgspec.Struct, gc=False, rename="camel"):
     annotations: _Part = UNSET
 
 
-class _Object(msgspec.Struct, gc=False, rename="camel"):
+class _UnreadObject(msgspec.Struct, gc=False, rename="camel"):
     api_version: _Part = UNSET
     kind: _Part = UNSET
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: _UnreadMetadata = msgspec.field(default_factory=_UnreadMetadata)
     spec: _Part = UNSET
     data: _Part = UNSET
     global_default: _Part = UNSET
 
 
-class _Request(msgspec.Struct, gc=False, rename="camel"):
+class _UnreadRequest(msgspec.Struct, gc=False, rename="camel"):
     uid: _Part = UNSET
     operation: _Part = UNSET
     kind: _Part = UNSET
@@ -59,15 +61,15 @@ class _Request(msgspec.Struct, gc=False, rename="camel"):
     namespace: _Part = UNSET
     user_info: _Part = UNSET
     dry_run: _Part = UNSET
-    object: _Object | None = None
-    old_object: _Object | None = None
+    object: _UnreadObject | None = None
+    old_object: _UnreadObject | None = None
 
 
 class LargeReview(msgspec.Struct, gc=False, rename="camel"):
     """The parts of a review as they came: none of them is decoded."""
 
     api_version: _Part = UNSET
-    request: _Request | None = None
+    request: _UnreadRequest | None = None
 
 
 class Identity(NamedTuple):
@@ -110,11 +112,11 @@ def identity_of(review: LargeReview) -> Identity | None:
     return Identity(body, is_changed) if len(body) <= _MAX_IDENTITY_BYTES else None
 
 
-def _read_by_rules(of: _Object) -> tuple[_Part, ...]:
+def _read_by_rules(of: _UnreadObject) -> tuple[_Part, ...]:
     return of.metadata.labels, of.metadata.annotations, of.spec, of.data, of.global_default
 
 
-def _keep_identity(of: _Object) -> None:
+def _keep_identity(of: _UnreadObject) -> None:
     of.spec = of.data = of.global_default = UNSET
     of.metadata.labels = of.metadata.annotations = UNSET
     owners = of.metadata.owner_references

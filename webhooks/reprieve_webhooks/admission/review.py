@@ -8,7 +8,7 @@ review. Only kinds of other projects, which may have any form, are read in a sec
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -57,6 +57,8 @@ class UserInfo(msgspec.Struct, gc=False):
 class AdmissionRequest(msgspec.Struct, gc=False):
     """One operation on one object."""
 
+    is_unchecked: ClassVar[bool] = False
+    """True where the objects are too large: of these, only the identity is known."""
     uid: Uid
     operation: str
     kind: GroupVersionKind
@@ -68,8 +70,9 @@ class AdmissionRequest(msgspec.Struct, gc=False):
 
 
 class UncheckedRequest(AdmissionRequest, gc=False):
-    """A request whose objects are too large: of these, only the identity is known."""
+    """A request whose objects are too large."""
 
+    is_unchecked = True
     is_changed: bool = True
     """Whether it creates an object, or changes what rules read of it."""
 
@@ -146,6 +149,8 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes, expected: str) -> T | 
 
 def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> AdmissionRequest | Malformed:
     """Return the request of a review; of a kind in `listed`, with its pod templates."""
+    if len(body) < large_review.SMALL_BYTES:
+        return _parse(body, listed)
     if large_review.is_too_large(body):
         return _parse_identity(body, listed)
     try:

@@ -75,7 +75,7 @@ class _GuardReview(msgspec.Struct, gc=False, rename="camel"):
     request: GuardRequest | None = None
 
 
-class _RequestHeader(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
+class _UnreadDeletion(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     """A request without the pod that it deletes."""
 
     uid: msgspec.Raw
@@ -88,12 +88,12 @@ class _RequestHeader(msgspec.Struct, gc=False, rename="camel", omit_defaults=Tru
     dry_run: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class _HeaderReview(msgspec.Struct, gc=False, rename="camel"):
+class _UnreadDeletionReview(msgspec.Struct, gc=False, rename="camel"):
     api_version: str = ""
-    request: _RequestHeader | None = None
+    request: _UnreadDeletion | None = None
 
 
-_HEADER_DECODER = msgspec.json.Decoder(_HeaderReview)
+_HEADER_DECODER = msgspec.json.Decoder(_UnreadDeletionReview)
 _DECODER = msgspec.json.Decoder(_GuardReview)
 
 
