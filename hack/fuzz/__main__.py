@@ -34,15 +34,13 @@ import uvloop
 from bench import contenders, servers, stub_api
 from realcluster import command
 from realcluster.progress import Progress, Task
+from reprieve_webhooks.admission.large_review import LARGEST_BYTES as MAX_REVIEW_BYTES
 
 from . import corpus
-from .bodies import MEBIBYTE
 from .campaign import READ_TIMEOUT_SECONDS, Campaign, Counts, Finding
 from .connection import Target
 from .oracle import LOOKUP_SECONDS, Oracle
 from .process_health import ProcessHealth
-
-MAX_REVIEW_BYTES = 8 * MEBIBYTE
 
 
 @dataclass(frozen=True)

@@ -244,8 +244,8 @@ _TEXT_CHANGES = (
 
 
 def _large(rng: Random, document: Document) -> Body:
-    """Return a review above, or just below, the server's limit of 8 MiB."""
-    size = rng.choice((10, 10, 7)) * MEBIBYTE
+    """Return a review above what is read, above what is decoded (8 MiB), or just below that."""
+    size = rng.choice((28, 10, 7)) * MEBIBYTE
     metadata = _opened(_request(document).get("object"), "metadata")
     form = rng.choice(("one value", "many labels", "blanks", "open brackets"))
     if form == "one value":

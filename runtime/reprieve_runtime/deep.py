@@ -17,9 +17,16 @@ MAX_DEPTH = 100
 """Levels that are decoded; in a list of objects, Reprieve's fields are at most ten levels deep."""
 _STORED_LEVELS = 11_000
 """More than an API server stores. To skip so many takes the decoder half a megabyte of stack."""
-_TO_BRACKET = re.compile(rb'(?:[^"\[\]{}]|"(?:[^"\\]|\\.)*+")*+([\[\]{}])', re.DOTALL)
-"""What is before a bracket, and the bracket."""
+UP_TO = rb'(?:[^"STOPS]++|"(?:[^"\\]++|\\.)*+"?+)*+([STOPS]|\Z)'
+"""What is before one of the characters STOPS outside texts, and that character; it also matches
+what is left at the end. Without that, a search would begin again at each byte of a text without
+end, and take hours."""
+_TO_BRACKET = re.compile(UP_TO.replace(b"STOPS", rb"\[\]{}"), re.DOTALL)
 _OPENING = (b"[", b"{")
+
+
+class TooDeepError(msgspec.DecodeError):
+    """The JSON has deep values that would take too long to find."""
 
 
 def decode(text: bytes | msgspec.Raw, decode_as: type[T], max_pruned_bytes: int = sys.maxsize) -> T:
@@ -53,7 +60,7 @@ def _decode_deep(decoder: msgspec.json.Decoder[T], text: bytes, max_pruned_bytes
         except RecursionError:  # deeper, or a Python whose limit is fixed
             pass
     if len(text) > max_pruned_bytes:
-        raise msgspec.DecodeError("the JSON is nested too deeply")
+        raise TooDeepError("the JSON is nested too deeply")
     return decoder.decode(prune(text))
 
 
@@ -61,6 +68,8 @@ def prune(text: bytes) -> bytes:
     """Return the JSON text with null in place of values deeper than `MAX_DEPTH` levels."""
     kept, depth, begins_at = bytearray(), 0, 0
     for found in _TO_BRACKET.finditer(text):
+        if not found[1]:
+            break
         if found[1] in _OPENING:
             if depth == MAX_DEPTH:
                 kept += text[begins_at : found.start(1)] + b"null"

@@ -21,6 +21,7 @@ from reprieve_runtime.serving.bounded_server import IsTrusted, trusts_no_client
 
 from .admission import handlers
 from .admission.handlers import AdmissionResponse, FactsSource
+from .admission.large_review import MAX_BYTES
 from .admission.remembered_pods import RememberedPods
 from .admission.review import IdentifiedRequest, Malformed
 from .guard import review as guard_review
@@ -33,9 +34,6 @@ from .immediate_reviews import ImmediateReviews
 from .metrics import WebhookMetrics
 
 _LOG = logging.getLogger(__name__)
-MAX_COMMAS = 150_000
-"""In one review; the largest update that an API server accepts has some 80,000. A hostile value
-takes 7 µs and 120 bytes to decode: without this, 8 MB of `{},` would take 17 s and 300 MB."""
 
 
 R = TypeVar("R", bound=IdentifiedRequest)
@@ -96,13 +94,13 @@ class Webhooks:
         is_trusted: IsTrusted = trusts_no_client,
     ) -> None:
         self._metrics, self._readiness = metrics, readiness
-        # Room for two of the largest, of which one peer sends one.
-        self._budget = BodyBudget(in_all=2 * max_review_bytes, per_peer=max_review_bytes)
+        # Room for one of the largest of one peer, and of another peer for one that is decoded.
+        in_all = max_review_bytes + min(max_review_bytes, MAX_BYTES)
+        self._budget = BodyBudget(in_all=in_all, per_peer=max_review_bytes)
         self._bodies = RequestBodyReader(
             "review",
             max_bytes=max_review_bytes,
             timeout_seconds=read_timeout_seconds,
-            max_commas=MAX_COMMAS,
             budget=self._budget,
             is_trusted=is_trusted,
         )

@@ -9,6 +9,7 @@ import msgspec
 
 from reprieve_runtime.serving.metrics_port import AUTHENTICATION_HELP, MetricsAuthentication
 from reprieve_runtime.settings import setting
+from reprieve_webhooks.admission.large_review import LARGEST_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,9 @@ class Settings:
         60.0, help="time between two checks of the certificates [s]"
     )
     max_review_bytes: int = setting(
-        8 * 1024 * 1024, help="size limit of a review; an update holds two objects [B]"
+        LARGEST_BYTES,
+        help="size limit of a review; more than an API server sends of two objects. Above 8 MiB, "
+        "the change is refused as too large to be checked [B]",
     )
     read_timeout_seconds: float = setting(5.0, help="time for a client to send its review [s]")
     extender: bool = setting(

@@ -7,12 +7,19 @@ from reprieve_policy.config.namespace import OFF, WARN
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube import controllers
 from reprieve_policy.kube.objects import Resource, is_being_deleted_unchanged
-from reprieve_policy.verdict import NO_FINDINGS, Verdict
+from reprieve_policy.verdict import NO_FINDINGS, Verdict, Violation, ViolationKind
 
 from .rules import RULES, Rule
 
 MAX_MESSAGES = 100
 """The most violations, and the most warnings, in one answer."""
+TOO_LARGE = Violation(
+    "metadata",
+    ViolationKind.FORBIDDEN,
+    None,
+    "the object is too large to be checked; it must have less than 75,000 values, and less than "
+    "4 MiB as JSON, in which each <, > and & takes six bytes",
+)
 
 _RULES_OF: Mapping[str, tuple[Rule, ...]] = {
     kind: tuple(rule for rule in RULES if kind in rule.kinds)
@@ -38,10 +45,28 @@ def decide_admission(
     verdict = _run(resource, old, facts)
     if old is not None and not verdict.is_allowed:
         verdict = _ratchet(verdict, old, facts)
+    return _bounded(_as_strict(verdict, resource, old, facts, user=user))
+
+
+def decide_unchecked(
+    resource: Resource, old: Resource | None, facts: Facts, *, user: str = ""
+) -> Verdict:
+    """Return the verdict on an object that is too large for the rules to be checked.
+
+    The caller has made sure that the request creates it, or changes what rules read of it.
+    """
+    if facts.namespace.enforcement == OFF:
+        return NO_FINDINGS
+    return _as_strict(Verdict((TOO_LARGE,)), resource, old, facts, user=user)
+
+
+def _as_strict(
+    verdict: Verdict, resource: Resource, old: Resource | None, facts: Facts, *, user: str
+) -> Verdict:
     is_warned_only = facts.namespace.enforcement == WARN or (
         old is None and not verdict.is_allowed and controllers.is_made_from_template(resource, user)
     )
-    return _bounded(_as_warnings(verdict) if is_warned_only else verdict)
+    return _as_warnings(verdict) if is_warned_only else verdict
 
 
 def _bounded(verdict: Verdict) -> Verdict:

@@ -96,7 +96,7 @@ async def test_stalled_bodies_take_little_memory_and_hold_up_no_review(
 
 @pytest.mark.slow  # `integration/webhooks/http/test_large_bodies.py` shows it with two
 async def test_stalled_bodies_of_two_addresses_hold_up_no_large_review(tmp_path: Path) -> None:
-    """Each has a share of 8 MiB: together, all room for large bodies."""
+    """Together, they take all room for large bodies."""
     async with (
         ready_webhooks(tmp_path, "--read-timeout-seconds", "120") as program,
         attackers_of(program, addresses=2) as attackers,
@@ -166,19 +166,20 @@ async def test_what_clients_do_not_read_takes_little_memory(tmp_path: Path) -> N
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_body_of_very_many_values_is_refused_before_it_is_decoded(
+async def test_the_values_of_a_body_of_very_many_are_not_decoded(
     shared: RunningWebhooks,
 ) -> None:
-    """Without this, 8 MB of empty containers would hold up all others for 17 s."""
-    spec = '{"containers":[' + ",".join(["{}"] * 2_000_000) + "]}"
-    head = '{"request":{"uid":"u","operation":"CREATE","kind":{"kind":"Pod"},"object":{"spec":'
+    """Without this, these empty containers would take more memory than the limit."""
+    spec = '{"containers":[' + ",".join(["{}"] * 8_000_000) + "]}"
+    head = (
+        '{"apiVersion":"admission.k8s.io/v1","request":{"uid":"u","operation":"CREATE",'
+        '"kind":{"kind":"Pod"},"object":{"spec":'
+    )
     headers = {"Content-Type": "application/json"}
     body = f"{head}{spec}}}}}}}".encode()
     async with shared.session.post(
         f"{shared.url}/validate", data=io.BytesIO(body), headers=headers
     ) as reply:
-        assert (reply.status, await reply.text()) == (
-            413,
-            "a review must not have more than 150000 commas\n",
-        )
+        assert reply.status == 200
+        assert "too large to be checked" in await reply.text()
     check_memory(shared)

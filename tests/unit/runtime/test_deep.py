@@ -34,6 +34,12 @@ def test_an_object_with_a_very_deep_unused_field_is_decoded(depth: int) -> None:
     assert (found.metadata.name, found.kind) == ("a", "Pod")
 
 
+def test_a_text_without_end_is_read_once() -> None:
+    """Not once from each of its bytes, which would take this test hours."""
+    text = b"[" * 200 + b'"' + b'\\"' * 1_000_000
+    assert deep.prune(text) == b"[" * deep.MAX_DEPTH + b"null"
+
+
 def test_ten_thousand_shallow_fields_are_not_pruned() -> None:
     text = json.dumps([{"a": [{}]}] * 10_000)
     assert deep.prune(text.encode()).decode() == text

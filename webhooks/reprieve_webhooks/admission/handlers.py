@@ -10,15 +10,15 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from reprieve_policy.admission.defaults import decide_defaults
-from reprieve_policy.admission.review import decide_admission
+from reprieve_policy.admission.review import decide_admission, decide_unchecked
 from reprieve_policy.facts import Facts, GangTraits, JobRequests
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_policy.verdict import Change, Verdict
+from reprieve_policy.verdict import NO_FINDINGS, Change, Verdict
 
 from . import response, review
 from .remembered_pods import Key, RememberedPods
-from .review import AdmissionRequest, Malformed
+from .review import AdmissionRequest, Malformed, UncheckedRequest
 
 K = TypeVar("K")
 """What is remembered: defaults or a verdict."""
@@ -71,6 +71,9 @@ async def mutate(
     resource = _object_to_check(request)
     if isinstance(resource, _DECIDED):
         return resource
+    if request.is_unchecked:
+        # It is refused by `validate`, if at all.
+        return _patched(request, resource, ())
     key = None if remembered is None else remembered.key_of(request, resource)
     if remembered is None or key is None:
         changes, _ = await _defaults(request, resource, source)
@@ -113,6 +116,9 @@ async def validate(
     resource = _object_to_check(request)
     if isinstance(resource, _DECIDED):
         return resource
+    if request.is_unchecked:
+        verdict = await _verdict_unchecked(request, resource, source)
+        return _verdict_response(request, resource, verdict)
     key = None if remembered is None else remembered.key_of(request, resource)
     if remembered is None or key is None:
         verdict, _ = await _verdict(request, resource, source)
@@ -147,6 +153,16 @@ async def _verdict(
     return decide_admission(resource, _old_object(request), facts, user=user), facts
 
 
+async def _verdict_unchecked(
+    request: AdmissionRequest, resource: Resource, source: FactsSource
+) -> Verdict:
+    if isinstance(request, UncheckedRequest) and not request.is_changed:
+        return NO_FINDINGS
+    facts = await source.facts_for(request, resource)
+    old, user = _old_object(request), request.user_info.username
+    return decide_unchecked(resource, old, facts, user=user)
+
+
 def _verdict_response(
     request: AdmissionRequest, resource: Resource, verdict: Verdict
 ) -> AdmissionResponse:
@@ -166,6 +182,8 @@ def _answer_now(
     resource = _object_to_check(request)
     if isinstance(resource, _DECIDED):
         return resource
+    if request.is_unchecked:
+        return None
     key = remembered.key_of(request, resource)
     known = None if key is None else find(key, resource)
     return None if known is None else respond(request, resource, known)

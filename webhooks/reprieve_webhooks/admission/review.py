@@ -8,7 +8,7 @@ review. Only kinds of other projects, which may have any form, are read in a sec
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -18,7 +18,7 @@ from reprieve_policy.kube.objects import OwnerReference, TemplatedResource
 from reprieve_policy.kube.template_kinds import WELL_KNOWN, TemplateKinds
 from reprieve_runtime import deep, templates
 
-from . import struct_twins
+from . import large_review, struct_twins
 
 if TYPE_CHECKING:
     from reprieve_policy.kube.objects import Resource
@@ -57,6 +57,8 @@ class UserInfo(msgspec.Struct, gc=False):
 class AdmissionRequest(msgspec.Struct, gc=False):
     """One operation on one object."""
 
+    is_unchecked: ClassVar[bool] = False
+    """True where the objects are too large: of these, only the identity is known."""
     uid: Uid
     operation: str
     kind: GroupVersionKind
@@ -65,6 +67,14 @@ class AdmissionRequest(msgspec.Struct, gc=False):
     old_object: Resource | None = msgspec.field(default=None, name="oldObject")
     user_info: UserInfo = msgspec.field(default_factory=UserInfo, name="userInfo")
     dry_run: bool | None = msgspec.field(default=None, name="dryRun")
+
+
+class UncheckedRequest(AdmissionRequest, gc=False):
+    """A request whose objects are too large."""
+
+    is_unchecked = True
+    is_changed: bool = True
+    """Whether it creates an object, or changes what rules read of it."""
 
 
 class _AdmissionReview(msgspec.Struct, gc=False):
@@ -105,8 +115,8 @@ class Malformed:
 
 
 _MAX_PRUNED_BYTES = 4 * 1024 * 1024
-"""Of a review with a value of any form that is nested very deeply; an API server's has two objects
-of 1.5 MiB at most."""
+"""Of a review with a value of any form that is nested very deeply. What is larger counts as too
+large to be decoded."""
 
 
 class IdentifiedRequest(Protocol):
@@ -139,8 +149,47 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes, expected: str) -> T | 
 
 def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> AdmissionRequest | Malformed:
     """Return the request of a review; of a kind in `listed`, with its pod templates."""
+    if len(body) < large_review.SMALL_BYTES:
+        return _parse(body, listed)
+    if large_review.is_too_large(body):
+        return _parse_identity(body, listed)
+    try:
+        request = _parse(body, listed)
+    except deep.TooDeepError:
+        return _parse_identity(body, listed)
+    if (
+        isinstance(request, AdmissionRequest)
+        and request.old_object is None
+        and large_review.is_too_large(body, objects=1)
+    ):
+        # Without this, it could be created, and never be changed.
+        return _parse_identity(body, listed)
+    return request
+
+
+def _parse_identity(body: bytes, listed: TemplateKinds) -> AdmissionRequest | Malformed:
+    """Return the request of a review that is too large, without most of its objects."""
+    review = decode(large_review.DECODER, body, "an AdmissionReview")
+    if isinstance(review, Malformed):
+        return review
+    identity = large_review.identity_of(review)
+    if identity is None:
+        return Malformed("not an AdmissionReview of an API server: too large")
+    request = _parse(identity.body, listed)
+    if isinstance(request, Malformed):
+        return request
+    paths = _template_paths(request.kind, listed) or ()
+    return UncheckedRequest(
+        **msgspec.structs.asdict(request),
+        is_changed=identity.is_changed or not all(path.startswith("spec.") for path in paths),
+    )
+
+
+def _parse(body: bytes, listed: TemplateKinds) -> AdmissionRequest | Malformed:
     try:
         review = _decode(_DECODER, body)
+    except deep.TooDeepError:
+        raise
     except msgspec.ValidationError as error:
         return _without_objects(body, listed) or Malformed(f"not an AdmissionReview: {error}")
     except msgspec.DecodeError as error:
@@ -190,6 +239,8 @@ def _with_templates(
     """Replace the objects by their pod templates."""
     try:
         found = _decode(_OBJECTS_DECODER, body).request
+    except deep.TooDeepError:
+        raise
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Malformed(f"not JSON: {error}")
     request.object = None if found.object is None else templates.read(found.object, paths)

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from reprieve_webhooks.admission import large_review
 from reprieve_webhooks.admission.review import (
     API_VERSION,
     GroupVersionKind,
@@ -74,11 +75,38 @@ class _GuardReview(msgspec.Struct, gc=False, rename="camel"):
     request: GuardRequest | None = None
 
 
+class _UnreadDeletion(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
+    """A request without the pod that it deletes."""
+
+    uid: msgspec.Raw
+    operation: msgspec.Raw
+    kind: msgspec.Raw
+    name: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    namespace: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    object: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    user_info: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    dry_run: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _UnreadDeletionReview(msgspec.Struct, gc=False, rename="camel"):
+    api_version: str = ""
+    request: _UnreadDeletion | None = None
+
+
+_HEADER_DECODER = msgspec.json.Decoder(_UnreadDeletionReview)
 _DECODER = msgspec.json.Decoder(_GuardReview)
 
 
 def parse(body: bytes) -> GuardRequest | Malformed:
-    """Decode the request of a review."""
+    """Decode the request of a review, without a pod that has too many values.
+
+    Such a pod is deleted without notice: to decode it would hold up all others for seconds.
+    """
+    if large_review.has_too_many_values(body):
+        header = decode(_HEADER_DECODER, body, "an AdmissionReview")
+        if isinstance(header, Malformed):
+            return header
+        body = msgspec.json.encode(header)
     review = decode(_DECODER, body, "an AdmissionReview")
     if isinstance(review, Malformed):
         return review

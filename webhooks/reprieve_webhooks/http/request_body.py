@@ -21,7 +21,6 @@ class RequestBodyReader:
         *,
         max_bytes: int,
         timeout_seconds: float,
-        max_commas: int | None = None,
         budget: BodyBudget | None = None,
         is_trusted: IsTrusted = trusts_no_client,
     ) -> None:
@@ -30,7 +29,7 @@ class RequestBodyReader:
         With a budget, the caller releases the connection after the response.
         """
         self._noun, self._max_bytes, self._timeout_seconds = noun, max_bytes, timeout_seconds
-        self._max_commas, self._budget, self._is_trusted = max_commas, budget, is_trusted
+        self._budget, self._is_trusted = budget, is_trusted
 
     def read_now(self, request: web.BaseRequest) -> bytes | web.Response | None:
         """Return a body that has come, or the response that refuses it; `None` if it is to come.
@@ -92,12 +91,6 @@ class RequestBodyReader:
         """Return a body that is within the limits, or the response that refuses it."""
         if len(body) > self._max_bytes:
             return self._too_large()
-        most = self._max_commas
-        if most is not None and len(body) > most and body.count(b",") > most:
-            return text_response(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"a {self._noun} must not have more than {most} commas",
-            )
         return body
 
     def _too_large(self) -> web.Response:

@@ -1,0 +1,124 @@
+"""Reviews that are too large to be decoded: what identifies them, and whether an update counts.
+
+The author of an object decides how large its review is. An API server writes `<`, `>`, `&` and
+control characters as six bytes each, so that an object of 1.5 MiB in etcd takes 9 MiB here, and it
+stores lists of 700,000 empty texts. A review that was not answered would be ignored, and the object
+admitted unchecked. So these few fields are read, and the object is refused as one that cannot be
+checked.
+"""
+
+import re
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from reprieve_runtime import deep
+
+MAX_BYTES, MAX_VALUES = 8 * 1024 * 1024, 150_000
+"""In a review that is decoded: of an update, and half as much of one object. A hostile value takes
+100 bytes of memory, and some take 7 µs. A text of any characters takes four times its bytes."""
+SMALL_BYTES = MAX_VALUES // 2
+"""No body below has too many values."""
+LARGEST_BYTES = 26 * 1024 * 1024
+"""The largest review that an API server sends of an object that etcd stores. Texts grow sixfold,
+and no list of anything (probes, terms of affinity) grows more than eightfold from its stored form.
+An update has two objects."""
+_MAX_IDENTITY_BYTES, _MAX_OWNERS_BYTES = 1024 * 1024, 64 * 1024
+"""Of all that is decoded then, and of the owners in it. A user's groups and claims come in the head
+of a request, which has 1 MiB at most."""
+_TO_COMMA = re.compile(deep.UP_TO.replace(b"STOPS", b","), re.DOTALL)
+"""What is before a comma outside texts, and the comma; at the end, what is left."""
+
+_Part = Raw | UnsetType
+
+
+class _UnreadMetadata(msgspec.Struct, gc=False, rename="camel"):
+    name: _Part = UNSET
+    namespace: _Part = UNSET
+    uid: _Part = UNSET
+    deletion_timestamp: _Part = UNSET
+    owner_references: _Part = UNSET
+    labels: _Part = UNSET
+    annotations: _Part = UNSET
+
+
+class _UnreadObject(msgspec.Struct, gc=False, rename="camel"):
+    api_version: _Part = UNSET
+    kind: _Part = UNSET
+    metadata: _UnreadMetadata = msgspec.field(default_factory=_UnreadMetadata)
+    spec: _Part = UNSET
+    data: _Part = UNSET
+    global_default: _Part = UNSET
+
+
+class _UnreadRequest(msgspec.Struct, gc=False, rename="camel"):
+    uid: _Part = UNSET
+    operation: _Part = UNSET
+    kind: _Part = UNSET
+    name: _Part = UNSET
+    namespace: _Part = UNSET
+    user_info: _Part = UNSET
+    dry_run: _Part = UNSET
+    object: _UnreadObject | None = None
+    old_object: _UnreadObject | None = None
+
+
+class LargeReview(msgspec.Struct, gc=False, rename="camel"):
+    """The parts of a review as they came: none of them is decoded."""
+
+    api_version: _Part = UNSET
+    request: _UnreadRequest | None = None
+
+
+class Identity(NamedTuple):
+    """What is read of a review that is too large."""
+
+    body: bytes
+    """A review of objects that have an identity only."""
+    is_changed: bool
+    """Whether it creates an object, or changes what rules read of it."""
+
+
+DECODER = msgspec.json.Decoder(LargeReview)
+
+
+def is_too_large(body: bytes, *, objects: int = 2) -> bool:
+    """Return whether a review of so many objects is too large to be decoded."""
+    return len(body) > MAX_BYTES * objects // 2 or has_too_many_values(body, objects=objects)
+
+
+def has_too_many_values(body: bytes, *, objects: int = 2) -> bool:
+    """Return whether so many objects have too many values; commas in texts are no values."""
+    most = MAX_VALUES * objects // 2
+    if len(body) <= most or body.count(b",") <= most:
+        return False
+    commas = (found for found in _TO_COMMA.finditer(body) if found[1])
+    return next(islice(commas, most, None), None) is not None
+
+
+def identity_of(review: LargeReview) -> Identity | None:
+    """Return what is to be read of a large review; `None` of one that no API server sends."""
+    request = review.request
+    if request is None:
+        return None
+    old, new = request.old_object, request.object
+    is_changed = old is None or new is None or _read_by_rules(old) != _read_by_rules(new)
+    for each in (old, new):
+        if each is not None:
+            _keep_identity(each)
+    body = msgspec.json.encode(review)
+    return Identity(body, is_changed) if len(body) <= _MAX_IDENTITY_BYTES else None
+
+
+def _read_by_rules(of: _UnreadObject) -> tuple[_Part, ...]:
+    return of.metadata.labels, of.metadata.annotations, of.spec, of.data, of.global_default
+
+
+def _keep_identity(of: _UnreadObject) -> None:
+    of.spec = of.data = of.global_default = UNSET
+    of.metadata.labels = of.metadata.annotations = UNSET
+    owners = of.metadata.owner_references
+    if isinstance(owners, Raw) and memoryview(owners).nbytes > _MAX_OWNERS_BYTES:
+        of.metadata.owner_references = UNSET
