@@ -17,16 +17,24 @@ MAX_DEPTH = 100
 """Levels that are decoded; in a list of objects, Reprieve's fields are at most ten levels deep."""
 _STORED_LEVELS = 11_000
 """More than an API server stores. To skip so many takes the decoder half a megabyte of stack."""
-UP_TO = rb'(?:[^"STOPS]++|"(?:[^"\\]++|\\.)*+"?+)*+([STOPS]|\Z)'
-"""What is before one of the characters STOPS outside texts, and that character; it also matches
-what is left at the end. Without that, a search would begin again at each byte of a text without
-end, and take hours."""
-_TO_BRACKET = re.compile(UP_TO.replace(b"STOPS", rb"\[\]{}"), re.DOTALL)
 _OPENING = (b"[", b"{")
 
 
 class TooDeepError(msgspec.DecodeError):
     """The JSON has deep values that would take too long to find."""
+
+
+def up_to(stops: bytes) -> re.Pattern[bytes]:
+    """Match the text before the next of these characters that is in no JSON string, and it.
+
+    At the end of the text, the group is empty. Without that case, a search would begin again at
+    each byte of a string without end, and take hours.
+    """
+    stop = re.escape(stops)
+    return re.compile(rb'(?:[^"%b]++|"(?:[^"\\]++|\\.)*+"?+)*+([%b]|\Z)' % (stop, stop), re.DOTALL)
+
+
+_TO_BRACKET = up_to(b"[]{}")
 
 
 def decode(text: bytes | msgspec.Raw, decode_as: type[T], max_pruned_bytes: int = sys.maxsize) -> T:

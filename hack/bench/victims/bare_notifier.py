@@ -79,7 +79,9 @@ async def _work(options: argparse.Namespace) -> None:
     # One connection more, for the watch.
     async with (
         pod_actions.connect(options, pod_actions.AT_ONCE + 1) as calls,
-        aiohttp.ClientSession(trust_env=False) as workloads,
+        aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), trust_env=False
+        ) as workloads,
     ):
         await BareNotifier(calls, workloads, options).run()
 

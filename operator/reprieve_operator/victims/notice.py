@@ -23,13 +23,14 @@ from .cleaner_report import CleanerReport
 _MAX_POSTPONE_SECONDS = 15.0
 """After the hint: an operator that follows one that ended does not begin to count anew."""
 _MAX_BUSY_POSTPONE_SECONDS = 60.0
-"""The same while many calls to the API server are in progress. Without this and the next but one,
-each of ten thousand victims would cost two writes more, and all would wait longer."""
+"""In place of `_MAX_POSTPONE_SECONDS` while many calls to the API server are in progress. Without
+the two busy limits, each of ten thousand victims would cost two more writes, and all would wait
+longer."""
 _MAX_UNWRITTEN_SECONDS = 5.0
 """How long a victim waits for its call before that is written."""
 MAX_BUSY_UNWRITTEN_SECONDS = 25.0
-"""The same while many calls are in progress. The guard lets a marked pod be deleted to which no
-operator writes for a minute (`GRACE_AFTER_CEILING_SECONDS`)."""
+"""In place of `_MAX_UNWRITTEN_SECONDS` while many calls are in progress. The guard lets a marked
+pod be deleted to which no operator writes for a minute (`GRACE_AFTER_CEILING_SECONDS`)."""
 
 
 class Notice:
@@ -116,7 +117,8 @@ class Notice:
         if hinted_at is None or not machine.may_postpone_write(decision, answer):
             return False
         if self.hint_lost or self.request_forgotten:
-            # The answer is from before that: while it is not written, nothing else is looked at.
+            # The workload has lost the request since it gave this answer. The request is sent again
+            # only once the answer is written.
             return False
         is_burst = self._recorder.is_burst(pod.metadata.namespace or "")
         usual_seconds = _MAX_POSTPONE_SECONDS if is_burst else 0.0
@@ -128,7 +130,8 @@ class Notice:
     def unwritten_wait(self, decision: LifecycleDecision) -> float:
         """Return for how many seconds a victim still waits for its call before that is written.
 
-        At most until it is to be asked again whether it still waits so long.
+        At most `_MAX_UNWRITTEN_SECONDS`: then the caller asks again, because the API server may be
+        less busy.
         """
         if not machine.is_hint_queued(decision.eviction):
             return 0.0

@@ -17,7 +17,7 @@ TOO_LARGE = Violation(
     "metadata",
     ViolationKind.FORBIDDEN,
     None,
-    "the object is too large to be checked; it must have less than 75,000 values, and less than "
+    "the object is too large to be checked; it must have fewer than 75,000 values, and less than "
     "4 MiB as JSON, in which each <, > and & takes six bytes",
 )
 
@@ -99,8 +99,8 @@ def _named(rule: Rule, verdict: Verdict) -> Verdict:
 
 
 def _ratchet(verdict: Verdict, old: Resource, facts: Facts) -> Verdict:
-    # What needs a permission is compared with the old object already. As a new one, that would not
-    # fit into a quota beside its own pods, so that what it claims more would count as known.
+    # Without this, the old object would be judged as a new claim. Where its own pods fill the
+    # quota, it would break the rule too, and the new object's violation would pass as known.
     known = set(_run(old, None, replace(facts, missing_permissions=frozenset())).violations)
     worse = tuple(violation for violation in verdict.violations if violation not in known)
     return replace(verdict, violations=worse)

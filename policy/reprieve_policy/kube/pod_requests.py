@@ -42,6 +42,7 @@ def _add_up(spec: Spec) -> dict[str, int]:
         request = _request(container.resources)
         if container.restartPolicy == "Always":
             started.update(request)
+            # A sidecar's own request is in `started` now.
             request = dict.fromkeys(request, 0)
         # Only what it names: sums of all for each would take seconds with thousands of containers.
         for name, amount in request.items():
@@ -61,7 +62,10 @@ def is_read_whole(spec: Spec) -> bool:
 
 
 def count_entries(spec: Spec) -> int:
-    """Return how many containers and requests `of_pod` reads, more or less."""
+    """Return the number of containers and of their requests.
+
+    The pod's own requests and its overhead count as two containers more.
+    """
     return sum(1 + len(each) for each in _all_written(spec))
 
 

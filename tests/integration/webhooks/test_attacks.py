@@ -123,11 +123,12 @@ async def test_connections_that_are_replaced_all_the_time_take_less_than_the_lim
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("size", [7_700_000, LARGEST - 100_000])
 async def test_a_flood_of_large_reviews_leaves_no_review_unanswered(
-    shared: RunningWebhooks,
+    shared: RunningWebhooks, size: int
 ) -> None:
     async with attackers_of(shared) as attackers:
-        attackers.flood(24, 7_700_000)
+        attackers.flood(24, size)
         await check_reviews(shared)
         check_memory(shared)
 
@@ -182,4 +183,29 @@ async def test_the_values_of_a_body_of_very_many_are_not_decoded(
     ) as reply:
         assert reply.status == 200
         assert "too large to be checked" in await reply.text()
+    check_memory(shared)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    "field",
+    ['"object":{"deleteOptions":{"dryRun":[%b]}}', '"userInfo":{"groups":[%b]}'],
+    ids=["options", "groups"],
+)
+async def test_the_values_of_a_deletion_of_very_many_are_not_decoded(
+    shared: RunningWebhooks, field: str
+) -> None:
+    """A deletion is read without its pod, and all else of it has a bound."""
+    head = (
+        '{"apiVersion":"admission.k8s.io/v1","request":{"uid":"u","operation":"DELETE",'
+        '"kind":{"kind":"Pod"},'
+    )
+    body = (head + field + "}}").encode() % b",".join([b'"ab"'] * 5_000_000)
+    async with shared.session.post(
+        f"{shared.url}/guard",
+        data=io.BytesIO(body),
+        headers={"Content-Type": "application/json"},
+    ) as reply:
+        assert reply.status == 400
+        assert "too large" in await reply.text()
     check_memory(shared)

@@ -16,7 +16,7 @@ from reprieve_policy.kube import template_kinds
 from reprieve_testing.guard.fixture import a_victim
 from reprieve_testing.servers.reviews import RunningServer, a_pod, a_review, running_server
 from reprieve_webhooks.admission import handlers, review
-from reprieve_webhooks.admission.large_review import MAX_VALUES, has_too_many_values
+from reprieve_webhooks.admission.large_review import MAX_VALUES, count_values
 from reprieve_webhooks.admission.remembered_pods import RememberedPods
 from reprieve_webhooks.guard import review as guard_review
 from reprieve_webhooks.settings import Settings
@@ -103,6 +103,41 @@ async def test_what_cannot_be_checked_is_refused(
     assert "too large to be checked" in response["status"]["message"]
 
 
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_new_object_whose_status_is_too_large_is_refused_before_its_status_is_dropped(
+    server: RunningServer,
+) -> None:
+    sent = a_pod() | {"status": {"conditions": [{}] * 200_000}}
+    assert (await answer(server, encoded(a_review(sent)), "/mutate"))["allowed"] is False
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("metadata", "is_allowed"),
+    [
+        ({"labels": {keys.SOFT_EVICTION: "requested"}}, True),
+        ({"annotations": {keys.KOORDINATOR_SOFT_EVICTION: "{}", keys.PREEMPTOR: "u"}}, True),
+        ({"annotations": {keys.REFUSED_SINCE: "2026-11-28T12:00:00Z"}}, True),
+        ({"annotations": {keys.EVICTION: "{}", keys.CHECKPOINT_REQUEST: "{}"}}, True),
+        ({"labels": {keys.SOFT_EVICTION: "requested", "a": "b"}}, False),
+        ({"annotations": {keys.EVICTION_COST: "9"}}, False),
+        ({"annotations": {"a": "<" * 400_000}}, False),
+        ({"labels": {"a": 1}}, False),
+        ({"labels": []}, False),
+    ],
+)
+async def test_a_large_pod_can_be_marked(
+    server: RunningServer, metadata: dict[str, Any], *, is_allowed: bool
+) -> None:
+    """The policies in the API server check who may: without this, its owner would keep its node."""
+    pod = a_pod()
+    pod["spec"]["containers"] = [{"name": "main", "args": [""] * 200_000}]
+    marked = {**pod, "metadata": {**pod["metadata"], **metadata}}
+    for path in ("/mutate", "/validate"):
+        response = await answer(server, an_update(pod, marked), path)
+        assert response["allowed"] is (is_allowed or path == "/mutate")
+
+
 LARGE = a_deployment(args=[""] * 200_000)
 
 
@@ -112,6 +147,10 @@ async def test_a_large_object_stays_free_to_be_deleted_and_to_change_where_no_ru
 ) -> None:
     freed = {**LARGE, "metadata": {"name": "d", "finalizers": [], "deletionTimestamp": "x"}}
     assert (await answer(server, an_update(LARGE, freed)))["allowed"] is True
+    noted = {**freed, "metadata": {**freed["metadata"], "annotations": {"cleaned": "yes"}}}
+    assert (await answer(server, an_update(LARGE, noted)))["allowed"] is True
+    changed = {**freed, "spec": {**freed["spec"], "replicas": 3}}
+    assert (await answer(server, an_update(LARGE, changed)))["allowed"] is False
     labelled = {**LARGE, "metadata": {"name": "d", "labels": BAD}}
     assert (await answer(server, an_update(LARGE, labelled)))["allowed"] is False
 
@@ -172,11 +211,11 @@ def test_what_is_large_and_no_review_is_malformed(sent: bytes) -> None:
 
 def test_commas_in_texts_are_no_values() -> None:
     texts = json.dumps([r"a\"," + "," * MAX_VALUES, "\\", ","]).encode()
-    assert not has_too_many_values(texts)
+    assert count_values(texts) == 2
     most = b"[" + b'"a,b",' * MAX_VALUES + b"0]"
-    assert not has_too_many_values(most)
-    assert has_too_many_values(b"[0," + most[1:])
-    assert has_too_many_values(most, objects=1)
+    assert count_values(most) == MAX_VALUES
+    assert count_values(b"[0," + most[1:]) == MAX_VALUES + 1
+    assert count_values(b"[0,0,0," + most[1:]) == MAX_VALUES + 1
 
 
 def test_the_guard_reads_a_pod_with_any_text_and_skips_one_with_very_many_values() -> None:

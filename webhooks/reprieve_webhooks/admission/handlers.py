@@ -72,8 +72,11 @@ async def mutate(
     if isinstance(resource, _DECIDED):
         return resource
     if request.is_unchecked:
-        # It is refused by `validate`, if at all.
-        return _patched(request, resource, ())
+        # Refused here too if it is new: the API server may drop what is large before `validate` is
+        # called, such as a status, and the object would get no defaults.
+        is_new = request.old_object is None
+        verdict = await _verdict_unchecked(request, resource, source) if is_new else NO_FINDINGS
+        return _verdict_response(request, resource, verdict)
     key = None if remembered is None else remembered.key_of(request, resource)
     if remembered is None or key is None:
         changes, _ = await _defaults(request, resource, source)

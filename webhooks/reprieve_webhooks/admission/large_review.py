@@ -7,13 +7,13 @@ admitted unchecked. So these few fields are read, and the object is refused as o
 checked.
 """
 
-import re
 from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from reprieve_policy import keys
 from reprieve_runtime import deep
 
 MAX_BYTES, MAX_VALUES = 8 * 1024 * 1024, 150_000
@@ -25,11 +25,28 @@ LARGEST_BYTES = 26 * 1024 * 1024
 """The largest review that an API server sends of an object that etcd stores. Texts grow sixfold,
 and no list of anything (probes, terms of affinity) grows more than eightfold from its stored form.
 An update has two objects."""
-_MAX_IDENTITY_BYTES, _MAX_OWNERS_BYTES = 1024 * 1024, 64 * 1024
+MAX_IDENTITY_BYTES, _MAX_OWNERS_BYTES = 1024 * 1024, 64 * 1024
 """Of all that is decoded then, and of the owners in it. A user's groups and claims come in the head
 of a request, which has 1 MiB at most."""
-_TO_COMMA = re.compile(deep.UP_TO.replace(b"STOPS", b","), re.DOTALL)
-"""What is before a comma outside texts, and the comma; at the end, what is left."""
+MAX_PRUNED_BYTES = 6 * 1024 * 1024
+"""Of a body with very deep values that the decoder cannot skip: to find them takes 1.5 seconds."""
+_MAX_ENTRIES_BYTES = 2 * 1024 * 1024
+"""Of labels or annotations that are compared one by one."""
+_ABOUT_EVICTIONS = frozenset(
+    {
+        keys.SOFT_EVICTION,
+        keys.KOORDINATOR_SOFT_EVICTION,
+        keys.EVICTION,
+        keys.CHECKPOINT_REQUEST,
+        keys.PREEMPTOR,
+        keys.REFUSED_SINCE,
+        keys.LAST_CHECKPOINT_AT,
+    }
+)
+"""Labels and annotations that policies in the API server check. Without this, neither a scheduler
+nor a program of Reprieve could mark a large pod, and its owner would keep its node."""
+_TO_COMMA = deep.up_to(b",")
+_ENTRIES_DECODER = msgspec.json.Decoder(dict[str, Raw])
 
 _Part = Raw | UnsetType
 
@@ -84,18 +101,21 @@ class Identity(NamedTuple):
 DECODER = msgspec.json.Decoder(LargeReview)
 
 
-def is_too_large(body: bytes, *, objects: int = 2) -> bool:
-    """Return whether a review of so many objects is too large to be decoded."""
-    return len(body) > MAX_BYTES * objects // 2 or has_too_many_values(body, objects=objects)
+def is_too_large(size: int, values: int, *, objects: int = 2) -> bool:
+    """Return whether a review of so many bytes and values is too large for so many objects."""
+    return size > MAX_BYTES * objects // 2 or values > MAX_VALUES * objects // 2
 
 
-def has_too_many_values(body: bytes, *, objects: int = 2) -> bool:
-    """Return whether so many objects have too many values; commas in texts are no values."""
-    most = MAX_VALUES * objects // 2
+def count_values(body: bytes) -> int:
+    """Return the number of commas that are in no text, at most one more than `MAX_VALUES`.
+
+    0 where there are certainly not too many, even of one object.
+    """
+    most = MAX_VALUES // 2
     if len(body) <= most or body.count(b",") <= most:
-        return False
-    commas = (found for found in _TO_COMMA.finditer(body) if found[1])
-    return next(islice(commas, most, None), None) is not None
+        return 0
+    commas = (True for found in _TO_COMMA.finditer(body) if found[1])
+    return sum(islice(commas, MAX_VALUES + 1))
 
 
 def identity_of(review: LargeReview) -> Identity | None:
@@ -104,21 +124,48 @@ def identity_of(review: LargeReview) -> Identity | None:
     if request is None:
         return None
     old, new = request.old_object, request.object
-    is_changed = old is None or new is None or _read_by_rules(old) != _read_by_rules(new)
+    is_changed = old is None or new is None or _differ(old, new)
     for each in (old, new):
         if each is not None:
             _keep_identity(each)
     body = msgspec.json.encode(review)
-    return Identity(body, is_changed) if len(body) <= _MAX_IDENTITY_BYTES else None
+    return Identity(body, is_changed) if len(body) <= MAX_IDENTITY_BYTES else None
 
 
-def _read_by_rules(of: _UnreadObject) -> tuple[_Part, ...]:
-    return of.metadata.labels, of.metadata.annotations, of.spec, of.data, of.global_default
+def _differ(old: _UnreadObject, new: _UnreadObject) -> bool:
+    """Return whether the objects differ in what rules read.
+
+    Of an object that is being deleted, its templates only. Without this, a controller that notes
+    something as it removes its finalizer could not remove it.
+    """
+    if (old.spec, old.data, old.global_default) != (new.spec, new.data, new.global_default):
+        return True
+    return new.metadata.deletion_timestamp is UNSET and (
+        _entries_differ(old.metadata.labels, new.metadata.labels)
+        or _entries_differ(old.metadata.annotations, new.metadata.annotations)
+    )
+
+
+def _entries_differ(old: _Part, new: _Part) -> bool:
+    """Return whether labels, or annotations, differ but for those about evictions."""
+    if old == new:
+        return False
+    if any(isinstance(part, Raw) and len(part) > _MAX_ENTRIES_BYTES for part in (old, new)):
+        return True
+    try:
+        return _entries(old) != _entries(new)
+    except msgspec.MsgspecError:
+        return True
+
+
+def _entries(part: _Part) -> dict[str, Raw]:
+    found = _ENTRIES_DECODER.decode(part) if isinstance(part, Raw) else {}
+    return {key: value for key, value in found.items() if key not in _ABOUT_EVICTIONS}
 
 
 def _keep_identity(of: _UnreadObject) -> None:
     of.spec = of.data = of.global_default = UNSET
     of.metadata.labels = of.metadata.annotations = UNSET
     owners = of.metadata.owner_references
-    if isinstance(owners, Raw) and memoryview(owners).nbytes > _MAX_OWNERS_BYTES:
+    if isinstance(owners, Raw) and len(owners) > _MAX_OWNERS_BYTES:
         of.metadata.owner_references = UNSET

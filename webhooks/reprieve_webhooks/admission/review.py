@@ -1,9 +1,9 @@
-"""Decodes an AdmissionReview of any size in one pass: only the few fields that rules read.
+"""Decodes an AdmissionReview in one pass: only the few fields that rules read.
 
 Objects decode directly into twins of `reprieve_policy.kube.objects` (`struct_twins`). A second pass
 for the objects would cost half as much again on a 30 KB review, and every field added costs in each
 review. Only kinds of other projects, which may have any form, are read in a second pass
-(`reprieve_runtime.templates`).
+(`reprieve_runtime.templates`). What is too large is not decoded (`large_review`).
 """
 
 from collections.abc import Sequence
@@ -135,10 +135,15 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     return deep.decode_by(decoder, body, _MAX_PRUNED_BYTES)
 
 
-def decode(decoder: msgspec.json.Decoder[T], body: bytes, expected: str) -> T | Malformed:
+def decode(
+    decoder: msgspec.json.Decoder[T],
+    body: bytes,
+    expected: str,
+    max_pruned_bytes: int = _MAX_PRUNED_BYTES,
+) -> T | Malformed:
     """Decode a body; `expected` names in the message what it must be."""
     try:
-        return _decode(decoder, body)
+        return deep.decode_by(decoder, body, max_pruned_bytes)
     except msgspec.ValidationError as error:
         return Malformed(f"not {expected}: {error}")
     except msgspec.DecodeError as error:
@@ -151,7 +156,8 @@ def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> AdmissionRequest |
     """Return the request of a review; of a kind in `listed`, with its pod templates."""
     if len(body) < large_review.SMALL_BYTES:
         return _parse(body, listed)
-    if large_review.is_too_large(body):
+    values = large_review.count_values(body)
+    if large_review.is_too_large(len(body), values):
         return _parse_identity(body, listed)
     try:
         request = _parse(body, listed)
@@ -160,7 +166,7 @@ def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> AdmissionRequest |
     if (
         isinstance(request, AdmissionRequest)
         and request.old_object is None
-        and large_review.is_too_large(body, objects=1)
+        and large_review.is_too_large(len(body), values, objects=1)
     ):
         # Without this, it could be created, and never be changed.
         return _parse_identity(body, listed)
@@ -169,7 +175,7 @@ def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> AdmissionRequest |
 
 def _parse_identity(body: bytes, listed: TemplateKinds) -> AdmissionRequest | Malformed:
     """Return the request of a review that is too large, without most of its objects."""
-    review = decode(large_review.DECODER, body, "an AdmissionReview")
+    review = decode(large_review.DECODER, body, "an AdmissionReview", large_review.MAX_PRUNED_BYTES)
     if isinstance(review, Malformed):
         return review
     identity = large_review.identity_of(review)

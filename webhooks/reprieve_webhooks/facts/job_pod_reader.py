@@ -30,6 +30,8 @@ _MAX_ENTRIES = 20_000
 """Containers and requests in a list: 20 for each pod. To read one takes some microseconds."""
 _STEP_BYTES = 64 * 1024
 """What is decoded before other reviews have their turn, unless one pod has more: a millisecond."""
+_MAX_PRUNED_BYTES = 2 * 1024 * 1024
+"""Of a pod with very deep values, which take long to find."""
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -73,7 +75,8 @@ class JobPodReader:
 async def read_pods(text: bytes, namespace: str, facts: Facts) -> dict[str, JobPod] | None:
     """Return the pods of a list by name, `None` if they have too many entries.
 
-    They are decoded one by one: a pod with very many labels takes ten times its size.
+    The list is split at once; its pods are decoded one by one, because one with very many labels
+    takes ten times its size.
     """
     found: dict[str, JobPod] = {}
     entries = step = 0
@@ -92,7 +95,7 @@ def _add_pod(
     found: dict[str, JobPod], item: msgspec.Raw, namespace: str, facts: Facts, max_entries: int
 ) -> int:
     """Add a pod that counts and has no more than `max_entries`; return how many it has."""
-    pod = deep.decode(item, Pod)
+    pod = deep.decode(item, Pod, _MAX_PRUNED_BYTES)
     if is_terminating(pod):
         return 0
     entries = pod_requests.count_entries(pod.spec)

@@ -30,6 +30,9 @@ _MAX_JOBS = 1000
 _MAX_AMOUNTS = 50_000
 """Of all lists that are kept, some 10 MB; a pod usually has two or three."""
 
+_MAX_ADMITTED = 1000
+"""Pods of a job that one replica has admitted since the job was read: one second's."""
+
 _Key = tuple[str, str, str]
 """The namespace, and the job's identity in it."""
 
@@ -75,7 +78,7 @@ class JobPods:
         own = job_requests.job_pod_of(next(pod_views(pod)), namespace, facts)
         pods = {name: admitted for name, (_, admitted) in known.admitted.items()} | known.listed
         pods.pop(own_name, None)
-        if not is_dry_run:
+        if not is_dry_run and len(known.admitted) < _MAX_ADMITTED:
             known.admitted[own_name] = (self._monotonic(), own)
         return job_requests.requests_of(own, pods.values())
 
@@ -100,14 +103,16 @@ class JobPods:
             name: one for name, one in admitted.items() if began_at - one[0] <= TRUSTED_SECONDS
         }
         amounts = sum(len(pod.amounts) for pod in (listed or {}).values())
+        amounts += sum(len(pod.amounts) for _, pod in recent.values())
         self._jobs[key] = _Known(now if listed is None else began_at, listed, recent, amounts)
-        self._drop_oldest(now)
+        self._drop_oldest(now, key)
 
-    def _drop_oldest(self, now: float) -> None:
+    def _drop_oldest(self, now: float, newest: _Key) -> None:
         """Drop jobs to which no pod was added lately, and others beyond the bound."""
         amounts = sum(known.amounts for known in self._jobs.values())
         for key, known in list(self._jobs.items()):
-            if now - known.read_at <= 2 * TRUSTED_SECONDS and amounts <= _MAX_AMOUNTS:
+            is_recent = now - known.read_at <= 2 * TRUSTED_SECONDS and amounts <= _MAX_AMOUNTS
+            if is_recent or key == newest:
                 return
             amounts -= known.amounts
             del self._jobs[key]

@@ -75,7 +75,7 @@ class _GuardReview(msgspec.Struct, gc=False, rename="camel"):
     request: GuardRequest | None = None
 
 
-class _UnreadDeletion(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
+class _UnreadDeletion(msgspec.Struct, gc=False, rename="camel"):
     """A request without the pod that it deletes."""
 
     uid: msgspec.Raw
@@ -93,20 +93,27 @@ class _UnreadDeletionReview(msgspec.Struct, gc=False, rename="camel"):
     request: _UnreadDeletion | None = None
 
 
+_MAX_BYTES = large_review.LARGEST_BYTES // 2
+"""Of a deletion that is decoded whole: it has one object."""
 _HEADER_DECODER = msgspec.json.Decoder(_UnreadDeletionReview)
 _DECODER = msgspec.json.Decoder(_GuardReview)
 
 
 def parse(body: bytes) -> GuardRequest | Malformed:
-    """Decode the request of a review, without a pod that has too many values.
+    """Decode the request of a review, without a pod that is too large.
 
     Such a pod is deleted without notice: to decode it would hold up all others for seconds.
     """
-    if large_review.has_too_many_values(body):
-        header = decode(_HEADER_DECODER, body, "an AdmissionReview")
+    values = large_review.count_values(body)
+    if len(body) > _MAX_BYTES or values > large_review.MAX_VALUES:
+        header = decode(_HEADER_DECODER, body, "an AdmissionReview", large_review.MAX_PRUNED_BYTES)
         if isinstance(header, Malformed):
             return header
         body = msgspec.json.encode(header)
+        if len(body) > large_review.MAX_IDENTITY_BYTES:
+            # All else has a bound in an API server. Without this, the options of a deletion could
+            # take a hundred times their size in memory.
+            return Malformed("not an AdmissionReview of an API server: too large")
     review = decode(_DECODER, body, "an AdmissionReview")
     if isinstance(review, Malformed):
         return review
