@@ -37,47 +37,50 @@ def up_to(stops: bytes) -> re.Pattern[bytes]:
 _TO_BRACKET = up_to(b"[]{}")
 
 
-def decode(text: bytes | msgspec.Raw, decode_as: type[T], max_pruned_bytes: int = sys.maxsize) -> T:
+def decode(text: bytes | msgspec.Raw, decode_as: type[T], max_brackets: int = sys.maxsize) -> T:
     """Decode JSON; very deep values become null. Raises `msgspec.MsgspecError`.
 
-    `max_pruned_bytes`: as in `decode_by`.
+    `max_brackets`: as in `decode_by`.
     """
     try:
         return msgspec.json.decode(text, type=decode_as)
     except RecursionError:
-        return _decode_deep(msgspec.json.Decoder(decode_as), bytes(text), max_pruned_bytes)
+        return _decode_deep(msgspec.json.Decoder(decode_as), bytes(text), max_brackets)
 
 
-def decode_by(decoder: msgspec.json.Decoder[T], text: bytes, max_pruned_bytes: int) -> T:
+def decode_by(decoder: msgspec.json.Decoder[T], text: bytes, max_brackets: int) -> T:
     """Decode JSON; very deep values become null. Raises `msgspec.MsgspecError`.
 
-    `max_pruned_bytes`: a longer text is refused if it has deep values that cannot be skipped: to
-    find them takes up to a quarter of a second for each megabyte.
+    `max_brackets`: a text with more is refused (`TooDeepError`) if it has deep values that cannot
+    be skipped. To find these takes a quarter of a second for each million of brackets.
     """
     try:
         return decoder.decode(text)
     except RecursionError:
-        return _decode_deep(decoder, text, max_pruned_bytes)
+        return _decode_deep(decoder, text, max_brackets)
 
 
-def _decode_deep(decoder: msgspec.json.Decoder[T], text: bytes, max_pruned_bytes: int) -> T:
+def _decode_deep(decoder: msgspec.json.Decoder[T], text: bytes, max_brackets: int) -> T:
     decode_as: Any = decoder.type
     if _only_skips(decode_as):
         try:
             return _decode_stored_levels(decoder, text)
         except RecursionError:  # deeper, or a Python whose limit is fixed
             pass
-    if len(text) > max_pruned_bytes:
-        raise TooDeepError("the JSON is nested too deeply")
-    return decoder.decode(prune(text))
+    return decoder.decode(prune(text, max_brackets))
 
 
-def prune(text: bytes) -> bytes:
-    """Return the JSON text with null in place of values deeper than `MAX_DEPTH` levels."""
+def prune(text: bytes, max_brackets: int = sys.maxsize) -> bytes:
+    """Return the JSON text with null in place of values deeper than `MAX_DEPTH` levels.
+
+    Raises `TooDeepError` if the text has more brackets.
+    """
     kept, depth, begins_at = bytearray(), 0, 0
-    for found in _TO_BRACKET.finditer(text):
+    for number, found in enumerate(_TO_BRACKET.finditer(text)):
         if not found[1]:
             break
+        if number == max_brackets:
+            raise TooDeepError("the JSON is nested too deeply")
         if found[1] in _OPENING:
             if depth == MAX_DEPTH:
                 kept += text[begins_at : found.start(1)] + b"null"

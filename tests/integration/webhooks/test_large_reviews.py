@@ -119,9 +119,9 @@ async def test_a_new_object_whose_status_is_too_large_is_refused_before_its_stat
         ({"annotations": {keys.KOORDINATOR_SOFT_EVICTION: "{}", keys.PREEMPTOR: "u"}}, True),
         ({"annotations": {keys.REFUSED_SINCE: "2026-11-28T12:00:00Z"}}, True),
         ({"annotations": {keys.EVICTION: "{}", keys.CHECKPOINT_REQUEST: "{}"}}, True),
+        ({"labels": {keys.GANG_GATE_LABEL: "waiting"}}, True),
         ({"labels": {keys.SOFT_EVICTION: "requested", "a": "b"}}, False),
         ({"annotations": {keys.EVICTION_COST: "9"}}, False),
-        ({"annotations": {"a": "<" * 400_000}}, False),
         ({"labels": {"a": 1}}, False),
         ({"labels": []}, False),
     ],
@@ -132,10 +132,25 @@ async def test_a_large_pod_can_be_marked(
     """The policies in the API server check who may: without this, its owner would keep its node."""
     pod = a_pod()
     pod["spec"]["containers"] = [{"name": "main", "args": [""] * 200_000}]
+    pod["metadata"]["annotations"] = {keys.CHECKPOINT_ANSWER: "{}"}
     marked = {**pod, "metadata": {**pod["metadata"], **metadata}}
     for path in ("/mutate", "/validate"):
         response = await answer(server, an_update(pod, marked), path)
         assert response["allowed"] is (is_allowed or path == "/mutate")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_annotations_beyond_what_an_api_server_stores_are_compared_as_a_whole(
+    server: RunningServer,
+) -> None:
+    pod = a_pod()
+    pod["spec"]["containers"] = [{"name": "main", "args": [""] * 200_000}]
+    pod["metadata"]["annotations"] = {"a": "<" * 400_000}
+    marked = {**pod, "metadata": {**pod["metadata"], "labels": {keys.SOFT_EVICTION: "requested"}}}
+    assert (await answer(server, an_update(pod, marked)))["allowed"] is True
+    annotations = {**pod["metadata"]["annotations"], keys.EVICTION: "{}"}
+    marked = {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}
+    assert (await answer(server, an_update(pod, marked)))["allowed"] is False
 
 
 LARGE = a_deployment(args=[""] * 200_000)
@@ -231,6 +246,26 @@ def test_the_guard_reads_a_pod_with_any_text_and_skips_one_with_very_many_values
     texts = parsed(containers=[{"name": "main", "args": [filled(",<")]}])
     assert texts.old_object is not None
     assert parsed(containers=[{"name": "main", "args": [""] * 200_000}]).old_object is None
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [{f"a{number}": "" for number in range(MAX_VALUES + 1)}, {"a": "<" * 2_500_000}],
+    ids=["many", "long"],
+)
+def test_the_guard_reads_an_eviction_with_any_metadata(annotations: dict[str, str]) -> None:
+    eviction = {
+        "kind": "Eviction",
+        "metadata": {"name": "p", "annotations": annotations},
+        "deleteOptions": {"preconditions": {"uid": "u"}},
+    }
+    found = guard_review.parse(encoded(a_review(eviction)))
+    assert isinstance(found, guard_review.GuardRequest)
+    assert found.is_eviction
+    assert found.object is not None
+    assert found.object.delete_options is not None
+    assert found.object.delete_options.preconditions is not None
+    assert found.object.delete_options.preconditions.uid == "u"
 
 
 def test_no_answer_of_another_pod_is_given_to_a_large_one() -> None:

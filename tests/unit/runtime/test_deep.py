@@ -43,3 +43,10 @@ def test_a_text_without_end_is_read_once() -> None:
 def test_ten_thousand_shallow_fields_are_not_pruned() -> None:
     text = json.dumps([{"a": [{}]}] * 10_000)
     assert deep.prune(text.encode()).decode() == text
+
+
+def test_brackets_are_bounded_and_not_the_text_between_them() -> None:
+    text = b"[" * 300 + b'"' + b"x" * 100_000 + b'"' + b"]" * 300
+    assert deep.prune(text, 600) == b"[" * deep.MAX_DEPTH + b"null" + b"]" * deep.MAX_DEPTH
+    with pytest.raises(deep.TooDeepError):
+        deep.prune(text, 599)

@@ -28,8 +28,6 @@ An update has two objects."""
 MAX_IDENTITY_BYTES, _MAX_OWNERS_BYTES = 1024 * 1024, 64 * 1024
 """Of all that is decoded then, and of the owners in it. A user's groups and claims come in the head
 of a request, which has 1 MiB at most."""
-MAX_PRUNED_BYTES = 6 * 1024 * 1024
-"""Of a body with very deep values that the decoder cannot skip: to find them takes 1.5 seconds."""
 _MAX_ENTRIES_BYTES = 2 * 1024 * 1024
 """Of labels or annotations that are compared one by one."""
 _ABOUT_EVICTIONS = frozenset(
@@ -38,13 +36,19 @@ _ABOUT_EVICTIONS = frozenset(
         keys.KOORDINATOR_SOFT_EVICTION,
         keys.EVICTION,
         keys.CHECKPOINT_REQUEST,
+        keys.CHECKPOINT_ANSWER,
+        keys.GANG_GATE_LABEL,
+        keys.GANG_RELEASED_AT,
+        keys.LEDGER,
+        keys.SUSPENDED,
         keys.PREEMPTOR,
         keys.REFUSED_SINCE,
         keys.LAST_CHECKPOINT_AT,
     }
 )
-"""Labels and annotations that policies in the API server check. Without this, neither a scheduler
-nor a program of Reprieve could mark a large pod, and its owner would keep its node."""
+"""What Reprieve's programs and schedulers write about evictions and gangs, which policies in the
+API server check, and what workloads say of their saves. Without this, none of them could mark a
+large pod, and its owner would keep its node."""
 _TO_COMMA = deep.up_to(b",")
 _ENTRIES_DECODER = msgspec.json.Decoder(dict[str, Raw])
 

@@ -114,9 +114,9 @@ class Malformed:
     detail: str
 
 
-_MAX_PRUNED_BYTES = 4 * 1024 * 1024
-"""Of a review with a value of any form that is nested very deeply. What is larger counts as too
-large to be decoded."""
+_MAX_BRACKETS = 4_000_000
+"""Of a review with a value that is nested very deeply, which takes a second then. An API server
+stores no two objects with as many and a value of any form."""
 
 
 class IdentifiedRequest(Protocol):
@@ -132,18 +132,13 @@ _OBJECTS_DECODER = msgspec.json.Decoder(_ObjectsReview)
 
 
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    return deep.decode_by(decoder, body, _MAX_PRUNED_BYTES)
+    return deep.decode_by(decoder, body, _MAX_BRACKETS)
 
 
-def decode(
-    decoder: msgspec.json.Decoder[T],
-    body: bytes,
-    expected: str,
-    max_pruned_bytes: int = _MAX_PRUNED_BYTES,
-) -> T | Malformed:
+def decode(decoder: msgspec.json.Decoder[T], body: bytes, expected: str) -> T | Malformed:
     """Decode a body; `expected` names in the message what it must be."""
     try:
-        return deep.decode_by(decoder, body, max_pruned_bytes)
+        return _decode(decoder, body)
     except msgspec.ValidationError as error:
         return Malformed(f"not {expected}: {error}")
     except msgspec.DecodeError as error:
@@ -156,8 +151,9 @@ def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> AdmissionRequest |
     """Return the request of a review; of a kind in `listed`, with its pod templates."""
     if len(body) < large_review.SMALL_BYTES:
         return _parse(body, listed)
-    values = large_review.count_values(body)
-    if large_review.is_too_large(len(body), values):
+    is_too_long = len(body) > large_review.MAX_BYTES
+    values = 0 if is_too_long else large_review.count_values(body)
+    if is_too_long or large_review.is_too_large(len(body), values):
         return _parse_identity(body, listed)
     try:
         request = _parse(body, listed)
@@ -175,7 +171,7 @@ def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> AdmissionRequest |
 
 def _parse_identity(body: bytes, listed: TemplateKinds) -> AdmissionRequest | Malformed:
     """Return the request of a review that is too large, without most of its objects."""
-    review = decode(large_review.DECODER, body, "an AdmissionReview", large_review.MAX_PRUNED_BYTES)
+    review = decode(large_review.DECODER, body, "an AdmissionReview")
     if isinstance(review, Malformed):
         return review
     identity = large_review.identity_of(review)

@@ -30,7 +30,7 @@ _MAX_ENTRIES = 20_000
 """Containers and requests in a list: 20 for each pod. To read one takes some microseconds."""
 _STEP_BYTES = 64 * 1024
 """What is decoded before other reviews have their turn, unless one pod has more: a millisecond."""
-_MAX_PRUNED_BYTES = 2 * 1024 * 1024
+_MAX_BRACKETS = 2_000_000
 """Of a pod with very deep values, which take long to find."""
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -95,7 +95,7 @@ def _add_pod(
     found: dict[str, JobPod], item: msgspec.Raw, namespace: str, facts: Facts, max_entries: int
 ) -> int:
     """Add a pod that counts and has no more than `max_entries`; return how many it has."""
-    pod = deep.decode(item, Pod, _MAX_PRUNED_BYTES)
+    pod = deep.decode(item, Pod, _MAX_BRACKETS)
     if is_terminating(pod):
         return 0
     entries = pod_requests.count_entries(pod.spec)

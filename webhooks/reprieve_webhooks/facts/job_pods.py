@@ -30,8 +30,8 @@ _MAX_JOBS = 1000
 _MAX_AMOUNTS = 50_000
 """Of all lists that are kept, some 10 MB; a pod usually has two or three."""
 
-_MAX_ADMITTED = 1000
-"""Pods of a job that one replica has admitted since the job was read: one second's."""
+_MAX_ADMITTED = 200
+"""Pods of a job that one replica has admitted since the job was read: more than it reviews then."""
 
 _Key = tuple[str, str, str]
 """The namespace, and the job's identity in it."""

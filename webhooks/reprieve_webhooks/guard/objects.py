@@ -116,7 +116,7 @@ class _MarkedPodList(msgspec.Struct, gc=False):
     items: list[_MarkedPod] | None = None
 
 
-_MAX_PRUNED_BYTES = 2 * 1024 * 1024
+_MAX_BRACKETS = 2_000_000
 """Of a list with very deep values, where Python has the decoder end at them (3.12)."""
 
 
@@ -126,9 +126,7 @@ def read_marked_pods(text: bytes) -> list[GuardedPod]:
     Nothing else is decoded. Without this, a user who marks some dozens of pods with very many
     labels would have the webhooks killed for their memory at the next preemption of any pod.
     """
-    return [
-        _guarded(pod) for pod in deep.decode(text, _MarkedPodList, _MAX_PRUNED_BYTES).items or ()
-    ]
+    return [_guarded(pod) for pod in deep.decode(text, _MarkedPodList, _MAX_BRACKETS).items or ()]
 
 
 def _guarded(pod: _MarkedPod) -> GuardedPod:

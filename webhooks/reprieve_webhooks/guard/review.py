@@ -75,6 +75,17 @@ class _GuardReview(msgspec.Struct, gc=False, rename="camel"):
     request: GuardRequest | None = None
 
 
+class _UnreadOptions(msgspec.Struct, gc=False, rename="camel"):
+    dry_run: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    preconditions: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _UnreadEviction(msgspec.Struct, gc=False, rename="camel"):
+    """An eviction without its metadata, which its user may write at will."""
+
+    delete_options: _UnreadOptions | None = None
+
+
 class _UnreadDeletion(msgspec.Struct, gc=False, rename="camel"):
     """A request without the pod that it deletes."""
 
@@ -83,7 +94,7 @@ class _UnreadDeletion(msgspec.Struct, gc=False, rename="camel"):
     kind: msgspec.Raw
     name: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     namespace: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    object: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    object: _UnreadEviction | None = None
     user_info: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     dry_run: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -104,15 +115,14 @@ def parse(body: bytes) -> GuardRequest | Malformed:
 
     Such a pod is deleted without notice: to decode it would hold up all others for seconds.
     """
-    values = large_review.count_values(body)
-    if len(body) > _MAX_BYTES or values > large_review.MAX_VALUES:
-        header = decode(_HEADER_DECODER, body, "an AdmissionReview", large_review.MAX_PRUNED_BYTES)
+    if len(body) > _MAX_BYTES or large_review.count_values(body) > large_review.MAX_VALUES:
+        header = decode(_HEADER_DECODER, body, "an AdmissionReview")
         if isinstance(header, Malformed):
             return header
         body = msgspec.json.encode(header)
         if len(body) > large_review.MAX_IDENTITY_BYTES:
-            # All else has a bound in an API server. Without this, the options of a deletion could
-            # take a hundred times their size in memory.
+            # Without this, the options of a deletion, or its user's groups, could take a hundred
+            # times their size in memory.
             return Malformed("not an AdmissionReview of an API server: too large")
     review = decode(_DECODER, body, "an AdmissionReview")
     if isinstance(review, Malformed):
