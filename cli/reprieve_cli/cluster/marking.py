@@ -82,7 +82,7 @@ def wait_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def is_being_evicted(victim: VictimStatus) -> bool:
+def _is_being_evicted(victim: VictimStatus) -> bool:
     """True if an eviction is in progress; a user may still evict a pod that is only reprieved."""
     return victim.state is not None and not victim.is_finished and victim.phase != Phase.REPRIEVED
 
@@ -118,7 +118,7 @@ async def _mark_unless_begun(
             # Without this, a new pod of the same name would be evicted.
             return _GONE
         victim = victims.read(PartialObjectMetadata(metadata=found))
-        if is_being_evicted(victim):
+        if _is_being_evicted(victim):
             return f"is already being evicted ({build_line(victim, datetime.now(UTC))})"
         body = {"metadata": {"uid": found.uid, **mark}}
         if attempt < _ATTEMPTS:

@@ -112,15 +112,15 @@ class Measurement:
             self._wait("run", victims, lambda: self._all_run(namespace), task)
             time.sleep(_SETTLE_SECONDS)
             before = self._api_server_cpu()
-            if not isinstance(contender, str):
-                used = self._handled(contender, namespace, victims, task)
-            elif contender == NOTIFIER:
-                used = self._notified(namespace, victims, task)
-            else:
-                used = Used(
-                    cpu_seconds=self._act(task, "end", namespace, victims, kubeconfig=kubeconfig)
+            if isinstance(contender, str):
+                used = (
+                    self._notified(namespace, victims, task)
+                    if contender == NOTIFIER
+                    else self._ended(namespace, victims, task, kubeconfig)
                 )
-            self._wait("are gone", victims, lambda: not self._count(namespace), task)
+                self._wait("are gone", victims, lambda: not self._count(namespace), task)
+            else:
+                used = self._handled(contender, namespace, victims, task)
             turn = VictimsTurn(
                 contender=name,
                 victims=victims,
@@ -155,6 +155,10 @@ class Measurement:
             calls=operator.calls() - calls,
             dropped_events=operator.dropped_events() - dropped,
         )
+
+    def _ended(self, namespace: str, victims: int, task: Task, kubeconfig: Path | None) -> Used:
+        cpu_seconds = self._act(task, "end", namespace, victims, kubeconfig=kubeconfig)
+        return Used(cpu_seconds=cpu_seconds)
 
     def _notified(self, namespace: str, victims: int, task: Task) -> Used:
         words = [sys.executable, "-m", bare_notifier.__name__]

@@ -151,9 +151,9 @@ def parse(body: bytes, listed: TemplateKinds = WELL_KNOWN) -> AdmissionRequest |
     """Return the request of a review; of a kind in `listed`, with its pod templates."""
     if len(body) < large_review.SMALL_BYTES:
         return _parse(body, listed)
-    is_too_long = len(body) > large_review.MAX_BYTES
-    values = 0 if is_too_long else large_review.count_values(body)
-    if is_too_long or large_review.is_too_large(len(body), values):
+    # Where the size alone decides, nothing is searched.
+    values = 0 if len(body) > large_review.MAX_BYTES else large_review.count_values(body)
+    if large_review.is_too_large(len(body), values):
         return _parse_identity(body, listed)
     try:
         request = _parse(body, listed)

@@ -111,8 +111,8 @@ class JobPods:
         """Drop jobs to which no pod was added lately, and others beyond the bound."""
         amounts = sum(known.amounts for known in self._jobs.values())
         for key, known in list(self._jobs.items()):
-            is_recent = now - known.read_at <= 2 * TRUSTED_SECONDS and amounts <= _MAX_AMOUNTS
-            if is_recent or key == newest:
+            is_recent = now - known.read_at <= 2 * TRUSTED_SECONDS
+            if key == newest or (is_recent and amounts <= _MAX_AMOUNTS):
                 return
             amounts -= known.amounts
             del self._jobs[key]
