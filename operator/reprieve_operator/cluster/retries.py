@@ -1,5 +1,6 @@
 """What a refused call means for a victim: whether it is made again, and how long others wait."""
 
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 from reprieve_operator.clock import Clock
@@ -22,9 +23,13 @@ _OVERLOADED_STATUSES = (
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
-_TOO_LARGE_STATUSES = (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
-_TOO_LARGE_MESSAGES = ("request is too large", "message larger than max")
-"""What etcd and its client say of an object above 1.5 MiB; the API server passes it on as a 500."""
+_TOO_LARGE_MESSAGES: Mapping[int, Sequence[str]] = {
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ("",),
+    HTTPStatus.UNPROCESSABLE_ENTITY: ("metadata.annotations: Too long",),
+    HTTPStatus.INTERNAL_SERVER_ERROR: ("request is too large", "message larger than max"),
+}
+"""By status, of which the message has one. 422 is also the answer of a ValidatingAdmissionPolicy of
+another project. The words of a 500 are those of etcd and of its client, of 1.5 MiB."""
 
 
 def is_overload(error: ApiError) -> bool:
@@ -34,10 +39,7 @@ def is_overload(error: ApiError) -> bool:
 
 def is_object_too_large(error: ApiError) -> bool:
     """True if the object is full: 262,144 bytes of annotations, or the limit of etcd."""
-    is_too_large = error.status == HTTPStatus.INTERNAL_SERVER_ERROR and any(
-        words in error.message for words in _TOO_LARGE_MESSAGES
-    )
-    return error.status in _TOO_LARGE_STATUSES or is_too_large
+    return any(words in error.message for words in _TOO_LARGE_MESSAGES.get(error.status, ()))
 
 
 def is_permanent(error: ApiError) -> bool:

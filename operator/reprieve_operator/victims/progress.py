@@ -37,6 +37,8 @@ class Progress:
         self._clock = clock
         self._last_state: Eviction | None = None
         self._last_answer: CheckpointAnswer | None = None
+        self._unconfirmed: LifecycleDecision | None = None
+        """The decision whose state is written, while it is not known whether it was."""
         self._started_at = clock.monotonic()
         self._is_first_write_done = False
 
@@ -60,6 +62,23 @@ class Progress:
         self._last_state, self.phase = state, state.phase
         self._is_first_write_done |= state.phase is not Phase.REQUESTED
 
+    def on_write(self, decision: LifecycleDecision) -> None:
+        """Keep a decision until it is known whether its state was written."""
+        self._unconfirmed = decision
+
+    def confirm(self, pod: VictimPod, state: Eviction) -> bool:
+        """Report the state that the pod carries if its write got no answer; return whether it is.
+
+        The gang learns of the state in any case. Without this, its other pods would wait for a pod
+        that has saved, or go though one was cancelled.
+        """
+        unconfirmed = self._unconfirmed
+        if unconfirmed is None or unconfirmed.eviction != state:
+            self._gang_member.on_state_read(state)
+            return False
+        self.on_state_written(pod, unconfirmed)
+        return True
+
     def on_answer(self, state: Eviction, answer: CheckpointAnswer | None) -> None:
         """Keep the workload's answer for the Event of the next state."""
         is_current = answer is not None and answer.may_belong_to(state.eviction_id)
@@ -67,6 +86,7 @@ class Progress:
 
     def on_state_written(self, pod: VictimPod, decision: LifecycleDecision) -> None:
         """Report a state that was written, to users and to the gang."""
+        self._unconfirmed = None
         self._last_state, self.phase = decision.eviction, decision.eviction.phase
         self._is_first_write_done = True
         self._reporter.report_transitions(pod, decision, self._last_answer)

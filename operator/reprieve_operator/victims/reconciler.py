@@ -36,6 +36,7 @@ from .victim_sets import VictimSets
 _log = logging.getLogger(__name__)
 
 _FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS = 0.4, 15.0
+_STAYING = (Phase.CANCELLED, Phase.SPARED)
 _SHORTEST_PAUSE_SECONDS = 1.0
 """How long of the pause after a refused call no change of the pod ends. Without this, an owner that
 writes to the pod all the time would have the operator make a call for each write."""
@@ -126,6 +127,8 @@ class VictimReconciler:
 
     async def _reconcile_pod(self, pod: VictimPod) -> float:
         state, begins = self._current_state(pod)
+        if state is not None and not begins:
+            await self._confirm(pod, state)
         if state is None or state.phase in TERMINAL:
             self._is_done = True
             return 0.0
@@ -162,7 +165,7 @@ class VictimReconciler:
             # The workload of a reprieved pod has not been notified yet.
             return state, state.phase is Phase.REPRIEVED
         now = self._unwritten_since or self._clock.now()
-        begun = pod_state.initial_state(pod, now) or self._gang_member.initial_state(now)
+        begun = pod_state.initial_state(pod, now) or self._gang_member.initial_state(state, now)
         self._unwritten_since = None if begun is None else now
         if begun is None:
             return state, False
@@ -232,9 +235,11 @@ class VictimReconciler:
     async def _apply(self, pod: VictimPod, decision: LifecycleDecision, *, begins: bool) -> float:
         """Perform a decision; only what is written is reported and counted."""
         state = decision.eviction
+        if decision.transitions:
+            self.progress.on_write(decision)
         if state.phase is Phase.TERMINATING:
             return await self._termination.terminate(pod, decision)
-        if state.phase in (Phase.CANCELLED, Phase.SPARED):
+        if state.phase in _STAYING:
             self.tracker.on_pod_written(await self._termination.write_cancelled(pod, state))
             await self._notice.cancel(pod, state)
         elif state.phase is Phase.FINISHED:
@@ -243,6 +248,11 @@ class VictimReconciler:
             return 0.0
         self.progress.on_state_written(pod, decision)
         return 0.0
+
+    async def _confirm(self, pod: VictimPod, state: Eviction) -> None:
+        """Report a state that was written though the API server's answer was lost."""
+        if self.progress.confirm(pod, state) and state.phase in _STAYING:
+            await self._notice.cancel(pod, state)
 
     def _on_pod_gone(self, last: VictimPod | None) -> float:
         """Report the end of a victim that is gone; `last` is its last known version."""

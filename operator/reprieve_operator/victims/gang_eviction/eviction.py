@@ -10,6 +10,7 @@ from reprieve_operator.cluster.pods import VictimPod
 from reprieve_policy.gangs import disruption
 from reprieve_policy.gangs.disruption import GangDecision
 from reprieve_policy.lifecycle.eviction import Eviction, Phase, Protection
+from reprieve_policy.lifecycle.transitions import TERMINAL
 from reprieve_runtime.waiting import wait_at_most
 
 
@@ -48,6 +49,12 @@ class GangEviction:
     async def wait_empty(self, seconds: float) -> None:
         """Wait until it has no members, or for so many seconds."""
         await wait_at_most(self._emptied, seconds)
+
+    def includes(self, state: Eviction) -> bool:
+        """True for a pod that goes with this gang, or whose eviction has ended with it."""
+        if state.phase in TERMINAL:
+            return state.decision_id == (self.origin.decision_id or self.origin.eviction_id)
+        return state.gang == self.identity
 
     def may_terminate(self, uid: str) -> bool:
         """True if no other pod of the gang is still saving."""

@@ -33,13 +33,15 @@ class GangMember:
         """How many pods are evicted with this one as a unit; 0 for a pod that is evicted alone."""
         return 0 if self._gang_eviction is None else self._gang_eviction.pod_count
 
-    def initial_state(self, now: datetime) -> Eviction | None:
-        """Return the first state of a pod that is evicted with its gang; `None` if it is not."""
-        return (
-            None
-            if self._gang_eviction is None
-            else machine.begin_as_gang_member(self._gang_eviction.origin, self._uid, now)
-        )
+    def initial_state(self, last: Eviction | None, now: datetime) -> Eviction | None:
+        """Return the first state of a pod that is evicted with its gang; `None` if it is not.
+
+        `last` is the state that the pod carries. It is over if it is of the same decision.
+        """
+        gang_eviction = self._gang_eviction
+        if gang_eviction is None or (last is not None and gang_eviction.includes(last)):
+            return None
+        return machine.begin_as_gang_member(gang_eviction.origin, self._uid, now)
 
     def join(self, gang_eviction: GangEviction) -> None:
         """Make the pod a part of its gang's eviction."""
@@ -101,12 +103,21 @@ class GangMember:
         gang_eviction = self._gang_eviction
         if gang_eviction is None:
             return
+        if self._is_event_due and state.phase in _NOTIFIED:
+            self._is_event_due = False
+            self._gangs.record_gang_event(gang_eviction, pod, state)
+        self._pass_on(gang_eviction, state)
+
+    def on_state_read(self, state: Eviction) -> None:
+        """Pass a state that the pod carries on to the gang's eviction, if it is a part of it."""
+        gang_eviction = self._gang_eviction
+        if gang_eviction is not None and gang_eviction.includes(state):
+            self._pass_on(gang_eviction, state)
+
+    def _pass_on(self, gang_eviction: GangEviction, state: Eviction) -> None:
         gang_eviction.on_state_written(self._uid, state)
         if state.phase in _NOTIFIED:
             self._gangs.start(gang_eviction)
-            if self._is_event_due:
-                self._is_event_due = False
-                self._gangs.record_gang_event(gang_eviction, pod, state)
         elif state.phase in TERMINAL:
             self.leave()
 

@@ -409,11 +409,13 @@ async def test_a_mark_is_repeated_after_a_busy_api_server(tmp_path: Path) -> Non
         assert world.marked() == ["short"] * 2
 
 
+@pytest.mark.parametrize("status", [403, 422])
 async def test_a_borrower_that_the_operator_may_not_mark_is_not_chosen_again(
-    tmp_path: Path,
+    tmp_path: Path, status: int
 ) -> None:
+    """A policy of another project answers 422, and is no reason to delete without notice."""
     async with reclaiming(tmp_path) as world:
-        world.stub.refuses[f"{TEAM}/short"] = 403
+        world.stub.refuses[f"{TEAM}/short"] = status
         world.stub.collections[HOME] = by_name(a_waiting_pod())
         await until(lambda: world.marked() == ["short"])
         world.stub.collections[HOME] = by_name(a_waiting_pod("next"))
@@ -475,6 +477,7 @@ async def test_a_borrower_whose_annotations_are_full_is_deleted_with_its_conditi
 ) -> None:
     async with reclaiming(tmp_path) as world:
         world.stub.refuses[f"{TEAM}/short"] = status
+        world.stub.refusal = "metadata.annotations: Too long: may not be more than 262144 bytes"
         world.stub.patched_version = "8"
         world.stub.collections[HOME] = by_name(a_waiting_pod())
         await until(lambda: world.stub.deletions)

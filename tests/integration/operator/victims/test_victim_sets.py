@@ -3,209 +3,39 @@
 The API server is played: it accepts every write, and shows it at once.
 """
 
-import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
-from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 import pytest
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.pods import ContainerStatus, VictimPod
-from reprieve_operator.settings import OperatorSettings
-from reprieve_operator.victims.registry import ReconcilerRegistry
 from reprieve_operator.victims.victim_sets import VictimSets
 from reprieve_policy import keys
-from reprieve_policy.config.namespace import NamespacePolicy
-from reprieve_policy.config.settings import PolicySettings
-from reprieve_policy.kube.objects import annotations_of
-from reprieve_policy.kube.values import timestamp
-from reprieve_policy.lifecycle import eviction, mark
-from reprieve_policy.lifecycle.eviction import Eviction, Phase
+from reprieve_policy.lifecycle import eviction
+from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_policy.lifecycle.victim_set import VictimSetKey
 from reprieve_testing.objects.builders import NOW, an_eviction
-from reprieve_testing.operator_parts import a_registry
+from reprieve_testing.played_cluster import SAVES, PlayedCluster
 from reprieve_testing.servers.stub_api import until
 
-SAVES = {keys.CHECKPOINT_HINT: "annotation:"}
 ON_SIGTERM = {keys.CHECKPOINT_HINT: "sigterm:", keys.ESTIMATED_CHECKPOINT_TIME: "2m"}
-SAVED = {"state": "saved"}
-MARK = mark.Mark(initiator=mark.GUARD_INITIATOR, reason="preemption")
-WITNESS = "witness"
 SHORT_SECONDS = 0.05
 LONG_SECONDS = 1000.0
 
 
-@dataclass
-class Cluster:
-    """Accepts every write; a deleted pod stays until the test ends it."""
-
-    ceiling_seconds: int = 10**6
-    resync_seconds: float = 30.0
-    pods: dict[str, VictimPod] = field(default_factory=dict)
-    deleted: dict[str, int | None] = field(default_factory=dict)
-    """The grace period of each pod that was deleted, in order."""
-    deleted_witnesses: set[str] = field(default_factory=set)
-    is_left: set[str] = field(default_factory=set)
-    """The uids of victims whose preemptor left their node."""
-    events: list[tuple[str, str]] = field(default_factory=list)
-    growing_seconds: float = 0.0
-    sets: VictimSets = field(init=False)
-    registry: ReconcilerRegistry = field(init=False)
-    _version: int = 0
-
-    def __post_init__(self) -> None:
-        self.sets = VictimSets(Clock(), growing_seconds=self.growing_seconds)
-        recorder: Any = SimpleNamespace(
-            event=lambda about, reason, *_, **__: self.events.append((about.name, reason))
-        )
-        namespaces: Any = SimpleNamespace(
-            get=lambda _: NamespacePolicy(), is_terminating=lambda _: False
-        )
-        policy: Any = SimpleNamespace(current=PolicySettings(ceiling_seconds=self.ceiling_seconds))
-
-        async def nothing(*_: object, **__: object) -> None: ...
-
-        bare: Any = SimpleNamespace(store_replacement=nothing, on_victim_gone=lambda *_, **__: None)
-        preemptors: Any = SimpleNamespace(
-            has_left=self.is_left.__contains__, is_node_wanted=lambda _: False
-        )
-        ledger: Any = SimpleNamespace(record=nothing, retract=nothing, publish_checkpoint=nothing)
-        self.registry = a_registry(
-            writes=self,
-            policy=policy,
-            namespaces=namespaces,
-            ledger=ledger,
-            bare_pods=bare,
-            recorder=recorder,
-            victim_sets=self.sets,
-            preemptors=preemptors,
-            settings=OperatorSettings(identity="a", resync_interval_seconds=self.resync_seconds),
-        )
-
-    is_busy = False
-
-    async def read_pod(self, _: str, name: str, *__: object) -> VictimPod | None:
-        return self.pods.get(name)
-
-    async def write_state(
-        self, pod: VictimPod, state: Eviction, *_: object, **__: bool
-    ) -> VictimPod:
-        labels, annotations = (
-            {keys.SOFT_EVICTION: state.phase.value},
-            {keys.EVICTION: eviction.render(state)},
-        )
-        return self.change(pod.metadata.name or "", labels=labels, annotations=annotations)
-
-    async def write_disruption_target(
-        self, pod: VictimPod, state: Eviction, **_: bool
-    ) -> VictimPod:
-        return await self.write_state(pod, state)
-
-    async def write_cancelled(self, pod: VictimPod, state: Eviction) -> VictimPod:
-        name = pod.metadata.name or ""
-        await self.write_state(pod, state)
-        gone = {keys.KOORDINATOR_SOFT_EVICTION: "", keys.PREEMPTOR: ""}
-        return self.change(name, labels={keys.SOFT_EVICTION: ""}, annotations=gone)
-
-    async def delete_pod(self, pod: VictimPod, state: Eviction) -> bool:
-        name = pod.metadata.name or ""
-        if name.startswith(WITNESS):
-            self.deleted_witnesses.add(name)
-        else:
-            self.deleted[name] = state.grace_seconds
-        return True
-
-    def mark(
-        self,
-        name: str,
-        annotations: dict[str, str] | None = None,
-        *,
-        preemptor: str = "uid-of-high",
-        node: str = "node",
-        state: Eviction | None = None,
-        victims: int | None = None,
-    ) -> None:
-        """Create a pod that is marked for this preemptor, and show it to the operator."""
-        text = mark.render(replace(MARK, victims=victims))
-        marks = {keys.KOORDINATOR_SOFT_EVICTION: text, keys.PREEMPTOR: preemptor}
-        metadata = {"namespace": "team", "name": name, "uid": f"uid-of-{name}"}
-        document = {
-            "metadata": metadata,
-            "spec": {"nodeName": node},
-            "status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"},
-        }
-        self.pods[name] = msgspec.convert(document, VictimPod)
-        written = {} if state is None else {keys.EVICTION: eviction.render(state)}
-        phase = mark.MARKED if state is None else state.phase.value
-        self.show(
-            name,
-            labels={keys.SOFT_EVICTION: phase},
-            annotations=marks | (annotations or {}) | written,
-        )
-
-    def show(self, name: str, **changes: dict[str, str]) -> None:
-        """Change a pod, and show it to the operator."""
-        self.registry.on_pod_update(self.change(name, **changes))
-
-    def answer(self, name: str, answer: dict[str, str] = SAVED) -> None:
-        self.show(name, annotations={keys.CHECKPOINT_ANSWER: json.dumps(answer)})
-
-    def delete(self, name: str, *, seconds: int) -> None:
-        """Show that a pod is being deleted, with this grace period."""
-        ends_at = timestamp.render(Clock().now() + timedelta(seconds=seconds))
-        pod = self.pods[name]
-        metadata = replace(pod.metadata, deletionTimestamp=ends_at)
-        self.pods[name] = replace(pod, metadata=metadata)
-        self.show(name)
-
-    def end(self, name: str) -> None:
-        """Let a pod be gone."""
-        del self.pods[name]
-        self.registry.on_pod_delete(f"uid-of-{name}")
-
-    def change(self, name: str, **changes: dict[str, str]) -> VictimPod:
-        self._version += 1
-        pod = self.pods[name]
-        merged = {
-            kind: {
-                key: text
-                for key, text in ((getattr(pod.metadata, kind) or {}) | added).items()
-                if text
-            }
-            for kind, added in changes.items()
-        }
-        metadata = replace(pod.metadata, resourceVersion=str(self._version), **merged)
-        self.pods[name] = replace(pod, metadata=metadata)
-        return self.pods[name]
-
-    def phase(self, name: str) -> Phase | None:
-        text = annotations_of(self.pods[name].metadata).get(keys.EVICTION)
-        state = None if text is None else eviction.parse(text)
-        return None if state is None else state.phase
-
-    async def is_held(self, *names: str) -> bool:
-        """Return whether none of these pods is deleted, while a pod in no set was."""
-        self._version += 1
-        witness = f"{WITNESS}-{self._version}"
-        self.mark(witness, preemptor="")
-        await until(lambda: witness in self.deleted_witnesses)
-        return not self.deleted.keys() & set(names)
-
-
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
-    cluster = Cluster()
+async def cluster() -> AsyncIterator[PlayedCluster]:
+    cluster = PlayedCluster()
     cluster.sets.on_listed()
     yield cluster
     await cluster.registry.close()
 
 
 async def test_a_victim_without_notice_goes_when_the_slowest_of_its_set_has_saved(
-    cluster: Cluster,
+    cluster: PlayedCluster,
 ) -> None:
     cluster.mark("plain")
     cluster.mark("fast", SAVES)
@@ -219,7 +49,7 @@ async def test_a_victim_without_notice_goes_when_the_slowest_of_its_set_has_save
     await until(lambda: len(cluster.deleted) == 3)
 
 
-async def test_a_victim_alone_waits_for_none(cluster: Cluster) -> None:
+async def test_a_victim_alone_waits_for_none(cluster: PlayedCluster) -> None:
     cluster.mark("slow", SAVES)
     cluster.mark("other-preemptor", preemptor="uid-of-other")
     cluster.mark("other-node", node="other")
@@ -229,7 +59,7 @@ async def test_a_victim_alone_waits_for_none(cluster: Cluster) -> None:
 
 
 async def test_a_victim_without_notice_that_is_marked_first_waits_for_the_others() -> None:
-    cluster, key = Cluster(growing_seconds=LONG_SECONDS), VictimSetKey("uid-of-high", "node")
+    cluster, key = PlayedCluster(growing_seconds=LONG_SECONDS), VictimSetKey("uid-of-high", "node")
     cluster.sets.on_listed()
     cluster.mark("first")
     await until(lambda: cluster.phase("first") is Phase.SETTLED)
@@ -243,7 +73,7 @@ async def test_a_victim_without_notice_that_is_marked_first_waits_for_the_others
 
 
 async def test_a_victim_waits_for_no_more_others_than_its_mark_says() -> None:
-    cluster = Cluster(growing_seconds=LONG_SECONDS)
+    cluster = PlayedCluster(growing_seconds=LONG_SECONDS)
     cluster.sets.on_listed()
     cluster.mark("alone", preemptor="uid-of-one", victims=1)
     await until(lambda: "alone" in cluster.deleted)
@@ -257,7 +87,7 @@ async def test_a_victim_waits_for_no_more_others_than_its_mark_says() -> None:
 
 async def test_a_victim_of_an_earlier_attempt_is_none_of_those_that_are_waited_for() -> None:
     """Without this, one without notice would be gone before the next one is marked."""
-    cluster = Cluster(growing_seconds=LONG_SECONDS)
+    cluster = PlayedCluster(growing_seconds=LONG_SECONDS)
     cluster.sets.on_listed()
     deadline = Clock().now() + timedelta(seconds=LONG_SECONDS)
     reprieved = an_eviction().in_phase(Phase.REPRIEVED, deadline=deadline).build()
@@ -274,7 +104,7 @@ async def test_a_victim_of_an_earlier_attempt_is_none_of_those_that_are_waited_f
 
 
 async def test_a_set_is_woken_when_it_no_longer_grows() -> None:
-    cluster = Cluster(growing_seconds=SHORT_SECONDS)
+    cluster = PlayedCluster(growing_seconds=SHORT_SECONDS)
     cluster.sets.on_listed()
     cluster.mark("first")
     await until(lambda: "first" in cluster.deleted)
@@ -282,7 +112,9 @@ async def test_a_set_is_woken_when_it_no_longer_grows() -> None:
 
 
 @pytest.mark.parametrize("how", ["finishes", "is-gone", "is-deleted", "is-cancelled", "refuses"])
-async def test_a_victim_that_no_longer_saves_is_not_waited_for(cluster: Cluster, how: str) -> None:
+async def test_a_victim_that_no_longer_saves_is_not_waited_for(
+    cluster: PlayedCluster, how: str
+) -> None:
     cluster.mark("plain")
     cluster.mark("slow", SAVES)
     await until(lambda: cluster.phase("slow") is Phase.HINTED)
@@ -302,7 +134,7 @@ async def test_a_victim_that_no_longer_saves_is_not_waited_for(cluster: Cluster,
     await until(lambda: "plain" in cluster.deleted)
 
 
-async def test_a_victim_that_is_marked_later_is_waited_for(cluster: Cluster) -> None:
+async def test_a_victim_that_is_marked_later_is_waited_for(cluster: PlayedCluster) -> None:
     cluster.mark("first", SAVES)
     await until(lambda: cluster.phase("first") is Phase.HINTED)
     cluster.mark("second", SAVES)
@@ -314,7 +146,7 @@ async def test_a_victim_that_is_marked_later_is_waited_for(cluster: Cluster) -> 
 
 
 async def test_a_victim_that_saves_on_sigterm_is_deleted_at_once_and_waited_for(
-    cluster: Cluster,
+    cluster: PlayedCluster,
 ) -> None:
     cluster.mark("plain")
     cluster.mark("slow", SAVES)
@@ -329,7 +161,7 @@ async def test_a_victim_that_saves_on_sigterm_is_deleted_at_once_and_waited_for(
 
 
 async def test_a_victim_that_saves_on_sigterm_is_waited_for_until_its_containers_end(
-    cluster: Cluster,
+    cluster: PlayedCluster,
 ) -> None:
     cluster.mark("plain")
     cluster.mark("saver", ON_SIGTERM)
@@ -345,7 +177,7 @@ async def test_a_victim_that_saves_on_sigterm_is_waited_for_until_its_containers
 
 async def test_a_victim_that_saves_on_sigterm_is_not_waited_for_after_its_grace_period() -> None:
     """Its kubelet is silent: its object stays."""
-    cluster = Cluster(resync_seconds=SHORT_SECONDS)
+    cluster = PlayedCluster(resync_seconds=SHORT_SECONDS)
     cluster.sets.on_listed()
     cluster.mark("plain")
     cluster.mark("saver", ON_SIGTERM)
@@ -388,7 +220,7 @@ async def test_a_victim_that_waits_for_its_gang_is_waited_for() -> None:
 
 
 async def test_a_victim_whose_preemptor_left_stays_and_its_workload_is_told(
-    cluster: Cluster,
+    cluster: PlayedCluster,
 ) -> None:
     for name in ("a", "b"):
         cluster.mark(name, SAVES)
@@ -407,7 +239,7 @@ async def test_a_victim_whose_preemptor_left_stays_and_its_workload_is_told(
 
 
 async def test_no_victim_waits_beyond_its_own_ceiling() -> None:
-    cluster = Cluster(ceiling_seconds=1)
+    cluster = PlayedCluster(ceiling_seconds=1)
     cluster.sets.on_listed()
     cluster.mark("plain")
     cluster.mark("slow", SAVES)
@@ -417,7 +249,7 @@ async def test_no_victim_waits_beyond_its_own_ceiling() -> None:
 
 
 async def test_a_new_operator_waits_until_it_has_seen_all_victims() -> None:
-    cluster = Cluster()
+    cluster = PlayedCluster()
     cluster.mark("plain")
     cluster.mark("alone", preemptor="")
     await until(lambda: "alone" in cluster.deleted)
@@ -431,7 +263,7 @@ async def test_a_new_operator_waits_until_it_has_seen_all_victims() -> None:
     await cluster.registry.close()
 
 
-async def test_a_set_that_is_over_leaves_nothing_behind(cluster: Cluster) -> None:
+async def test_a_set_that_is_over_leaves_nothing_behind(cluster: PlayedCluster) -> None:
     for name in ("a", "b"):
         cluster.mark(name)
     await until(lambda: len(cluster.deleted) == 2)

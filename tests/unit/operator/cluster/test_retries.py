@@ -5,7 +5,7 @@ from http import HTTPStatus
 import pytest
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.retries import OptionalWriteDeadline
+from reprieve_operator.cluster.retries import OptionalWriteDeadline, is_object_too_large
 from reprieve_runtime.client.api import ApiError
 
 
@@ -54,3 +54,26 @@ def test_no_write_is_given_up_while_the_api_server_is_away() -> None:
     assert not deadline.has_passed(away)
     now += 3600
     assert not deadline.has_passed(away)
+
+
+FULL = "metadata.annotations: Too long: may not be more than 262144 bytes"
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "is_too_large"),
+    [
+        (413, "Request entity too large: limit is 3145728", True),
+        (422, f'Pod "a" is invalid: {FULL}', True),
+        (422, f'Pod "a" is invalid: [spec: Forbidden, {FULL}]', True),
+        (422, "ValidatingAdmissionPolicy 'labels' denied request: no", False),
+        (500, "etcdserver: request is too large", True),
+        (500, "trying to send message larger than max (3 vs. 2)", True),
+        (500, "context deadline exceeded", False),
+        (403, "no", False),
+    ],
+)
+def test_only_the_api_servers_own_words_say_that_an_object_is_full(
+    status: int, message: str, *, is_too_large: bool
+) -> None:
+    """Without this, a policy of another project would have victims deleted without notice."""
+    assert is_object_too_large(ApiError(status, "Refused", message)) == is_too_large
