@@ -983,6 +983,15 @@ def test_a_request_changes_no_other_eviction(begun: Eviction, *, is_an_eviction:
     assert machine.decide(begun, asked, AUTO, SETTINGS, after(5)).eviction == begun
 
 
+def test_a_reprieved_pod_goes_with_its_gang_as_by_a_request() -> None:
+    scheduled = an_eviction().asked_by_scheduler()
+    reprieved = scheduled.in_phase(REPRIEVED, deadline=after(300)).build()
+    asked = ObservedVictim(is_requested_again=True)
+    joined = machine.decide(replace(reprieved, gang="train"), asked, AUTO, SETTINGS, after(5))
+    assert joined.eviction.phase is HINTED
+    assert joined.eviction == replace(joined.eviction, **BY_REQUEST)
+
+
 def test_an_eviction_of_a_protected_pod_waits_and_changes_nothing() -> None:
     """It is not deleted before its protection is over, and then no budget holds it."""
     reprieved = an_eviction().asked_by_scheduler().in_phase(REPRIEVED, deadline=after(60)).build()
