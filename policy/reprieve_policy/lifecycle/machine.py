@@ -101,7 +101,7 @@ class ObservedVictim:
 
 @dataclass(frozen=True, slots=True)
 class LifecycleDecision:
-    """The state to write, and the transitions that led to it (empty if its phase is the same)."""
+    """The state, and the transitions that led to it; without one, the write of it may wait."""
 
     eviction: Eviction
     transitions: tuple[Transition, ...] = ()
