@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import click
 
 from reprieve_cli.output.terminal import echo
+from reprieve_policy import keys
 from reprieve_policy.gangs import disruption, membership
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.kube.objects import (
@@ -20,7 +21,10 @@ from reprieve_policy.kube.objects import (
     labels_of,
 )
 from reprieve_policy.kube.values import duration
+from reprieve_policy.lifecycle import termination
 from reprieve_policy.lifecycle.eviction import Phase
+from reprieve_policy.lifecycle.mark import REQUESTED
+from reprieve_policy.lifecycle.transitions import TERMINAL
 from reprieve_runtime.client.api import METADATA_ONLY, Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 
@@ -82,9 +86,19 @@ def wait_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def _is_being_evicted(victim: VictimStatus) -> bool:
-    """True if an eviction is in progress; a user may still evict a pod that is only reprieved."""
-    return victim.state is not None and not victim.is_finished and victim.phase != Phase.REPRIEVED
+def _is_being_evicted(found: VersionedMeta, victim: VictimStatus, mark: MarkMetadata) -> bool:
+    """True if an eviction is in progress that the mark would not change.
+
+    A user may still evict a pod that is only reprieved. And a user's request replaces a request of
+    a scheduler or a drain, after which the pod may stay.
+    """
+    state = victim.state
+    # Without its label, the eviction in progress is cancelled.
+    if state is None or state.phase in (*TERMINAL, Phase.REPRIEVED) or victim.is_finished:
+        return False
+    is_request = mark.get("labels", {}).get(keys.SOFT_EVICTION) == REQUESTED
+    is_kept = found.deletionTimestamp is None and termination.may_stay(state)
+    return not (is_request and is_kept)
 
 
 async def set_mark(
@@ -105,7 +119,7 @@ async def set_mark(
 async def _mark_unless_begun(
     api: Api, pod: PartialObjectMetadata, mark: MarkMetadata, *, is_dry_run: bool
 ) -> str:
-    """Mark a pod whose eviction has not begun; return what to print. Raises `ApiError`.
+    """Mark a pod that is not being evicted; return what to print. Raises `ApiError`.
 
     Once one pod of a gang is marked, the operator evicts the others too. A mark that is set on them
     after that would hide in which phase they are.
@@ -118,7 +132,7 @@ async def _mark_unless_begun(
             # Without this, a new pod of the same name would be evicted.
             return _GONE
         victim = victims.read(PartialObjectMetadata(metadata=found))
-        if _is_being_evicted(victim):
+        if _is_being_evicted(found, victim, mark):
             return f"is already being evicted ({build_line(victim, datetime.now(UTC))})"
         body = {"metadata": {"uid": found.uid, **mark}}
         if attempt < _ATTEMPTS:

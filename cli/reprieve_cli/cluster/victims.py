@@ -11,7 +11,7 @@ from http import HTTPStatus
 
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import annotations_of, labels_of
-from reprieve_policy.lifecycle import eviction
+from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_policy.lifecycle.transitions import TERMINAL
 from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
@@ -19,6 +19,7 @@ from reprieve_runtime.client.paths import object_path
 
 _LOG = logging.getLogger(__name__)
 _RETRY_SECONDS = 1.0
+_MARKS = (*mark.REQUESTING_VALUES, mark.MARKED)
 _FORBIDDEN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
@@ -48,10 +49,17 @@ def read(pod: PartialObjectMetadata) -> VictimStatus:
         namespace=pod.metadata.namespace or "",
         name=pod.metadata.name or "",
         uid=pod.metadata.uid or "",
-        phase=labels.get(keys.SOFT_EVICTION) or _phase_unlabelled(state),
+        phase=_phase(labels.get(keys.SOFT_EVICTION), state),
         preemption_class=labels.get(keys.PREEMPTION_CLASS, ""),
         state=state,
     )
+
+
+def _phase(label: str | None, state: Eviction | None) -> str:
+    """Return the phase. A new mark on a victim hides it until the operator has seen that."""
+    if label in _MARKS and state is not None and state.phase not in TERMINAL:
+        return state.phase
+    return label or _phase_unlabelled(state)
 
 
 def _phase_unlabelled(state: Eviction | None) -> Phase:

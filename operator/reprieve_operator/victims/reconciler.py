@@ -147,7 +147,7 @@ class VictimReconciler:
         if self._notice.is_postponed(pod, decision, answer):
             return self._notice.poll(pod, state)
         self.progress.on_answer(state, answer)
-        if decision.transitions or is_leaving:
+        if decision.eviction != state or is_leaving:
             pause = await self._apply(pod, decision, begins=begins)
             self._notice.clear_answer(answer)
             return pause

@@ -43,7 +43,8 @@ class ObservedVictim:
 
     is_marked: bool = True
     is_requested_again: bool = False
-    """Our label asks again for a pod that a scheduler was refused."""
+    """Our label asks for a pod whose eviction has begun, or the eviction of its gang is in
+    progress."""
     must_evict: bool = False
     """That request came through the Eviction API. It waits until the preemption's time comes, and
     does not change the preemption."""
@@ -100,7 +101,7 @@ class ObservedVictim:
 
 @dataclass(frozen=True, slots=True)
 class LifecycleDecision:
-    """The state to write, and the transitions that led to it (empty if nothing changes)."""
+    """The state to write if it is another one, and the transitions that led to it."""
 
     eviction: Eviction
     transitions: tuple[Transition, ...] = ()
@@ -159,7 +160,13 @@ def decide(
     settings: PolicySettings,
     now: datetime,
 ) -> LifecycleDecision:
-    """Walk the table from `eviction` as far as the observations lead; `now` is aware UTC."""
+    """Walk the table from `eviction` as far as the observations lead; `now` is aware UTC.
+
+    A new request of a client that may delete the pod replaces one after which the pod may stay. The
+    workload is not asked anew, and no deadline changes.
+    """
+    if seen.is_requested_by_deleter and termination.may_stay(eviction):
+        eviction = _as_request(eviction)
     context = _Context(seen, plan, settings, now)
     moves: list[Transition] = []
     while True:
@@ -368,8 +375,12 @@ def _enter(eviction: Eviction, move: Transition, context: _Context) -> Eviction:
 def _enter_requested(eviction: Eviction, context: _Context) -> Eviction:
     """Ask again. If the request is a new one, only that one can be cancelled from now on."""
     if context.seen.is_requested_by_deleter:
-        eviction = replace(eviction, source=Source.LABEL, cause=PreemptionCause.REQUEST)
+        eviction = _as_request(eviction)
     return replace(eviction, deadline=None)
+
+
+def _as_request(eviction: Eviction) -> Eviction:
+    return replace(eviction, source=Source.LABEL, cause=PreemptionCause.REQUEST, must_evict=False)
 
 
 def _enter_reprieved(eviction: Eviction, context: _Context) -> Eviction:

@@ -123,6 +123,15 @@ def stays_for_budget(eviction: Eviction, settings: PolicySettings, now: datetime
     return eviction.must_evict and now >= ceiling_of(eviction, settings)
 
 
+def may_stay(eviction: Eviction) -> bool:
+    """True for a victim that may stay though its mark is not removed.
+
+    Its preemptor may turn elsewhere (`victim_set`), or a budget hold it at its ceiling.
+    """
+    is_preempted_alone = eviction.source.is_preemption and not eviction.gang
+    return (is_preempted_alone or eviction.must_evict) and eviction.phase not in TERMINAL
+
+
 def is_held_by_budget(eviction: Eviction) -> bool:
     """True for a victim that only waits to be evicted.
 

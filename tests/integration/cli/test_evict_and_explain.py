@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
+from reprieve_testing.objects.builders import after, an_eviction
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 PODS = "/api/v1/pods"
@@ -141,6 +143,67 @@ async def test_a_pod_that_is_evicted_with_the_gang_of_one_just_marked_is_not_mar
     assert told[0] == "pod/a soft eviction requested"
     assert told[1].startswith("pod/b is already being evicted (")
     assert [path for path, _ in stub.patches] == [f"{TEAM}/a"]
+
+
+def victim_of(state: eviction.Eviction, label: str | None = None) -> dict[str, Any]:
+    return {
+        "labels": {keys.SOFT_EVICTION: label or state.phase},
+        "annotations": {keys.EVICTION: eviction.render(state)},
+    }
+
+
+ASKED = an_eviction().hinted(deadline=after(600)).build()
+PREEMPTED = an_eviction().asked_by_scheduler().hinted(deadline=after(600)).build()
+DRAINED = replace(an_eviction().in_phase(Phase.TERMINATING, deadline=None).build(), must_evict=True)
+BEING_DELETED = {"deletionTimestamp": "2026-11-24T12:00:00Z", "deletionGracePeriodSeconds": 30}
+VICTIMS = {
+    "a scheduler's": (victim_of(PREEMPTED), True, False),
+    "a drain's, which a budget holds": (victim_of(DRAINED), True, False),
+    "a scheduler's that is reprieved": (
+        victim_of(replace(PREEMPTED, phase=Phase.REPRIEVED)),
+        True,
+        True,
+    ),
+    "one that is being deleted": (victim_of(DRAINED) | BEING_DELETED, False, False),
+    "one of a gang that is preempted": (victim_of(replace(PREEMPTED, gang="g")), False, False),
+    "one that a person asked for": (victim_of(ASKED), False, False),
+    "one that another person asks for just now": (victim_of(ASKED, "requested"), False, False),
+    "none: a stale label beside an earlier eviction": (
+        victim_of(replace(ASKED, phase=Phase.CANCELLED), "marked"),
+        True,
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("metadata", "is_evicted", "is_reclaimed"), VICTIMS.values(), ids=VICTIMS)
+async def test_a_victim_is_marked_if_it_might_stay_without(
+    served: tuple[StubApi, Api],
+    capsys: pytest.CaptureFixture[str],
+    metadata: dict[str, Any],
+    *,
+    is_evicted: bool,
+    is_reclaimed: bool,
+) -> None:
+    stub, api = served
+    stub.collections[TEAM]["p"] = a_pod("p", resourceVersion="7", **metadata)
+    assert await run_evict(api, "p") == 0
+    body = {"metadata": {"uid": "uid-p", "labels": {keys.SOFT_EVICTION: "requested"}}}
+    body["metadata"]["resourceVersion"] = "7"
+    assert stub.patches == ([(f"{TEAM}/p", body)] if is_evicted else [])
+    said = "soft eviction requested" if is_evicted else "is already being evicted ("
+    assert capsys.readouterr().out.startswith(f"pod/p {said}")
+    stub.patches.clear()
+    pod = PartialObjectMetadata(metadata=ObjectMeta(namespace="team", name="p", uid="uid-p"))
+    reclaimed = reclaim._mark(datetime.now(UTC))
+    assert await marking.set_mark(api, pod, reclaimed, "pod/p", is_dry_run=False)
+    assert bool(stub.patches) is is_reclaimed
+
+
+@pytest.mark.parametrize(("label", "phase"), [("requested", "hinted"), ("other", "other")])
+async def test_a_new_mark_on_a_victim_does_not_hide_its_phase(label: str, phase: str) -> None:
+    metadata = ObjectMeta(namespace="team", name="p", uid="u", **victim_of(PREEMPTED, label))
+    assert victims.read(PartialObjectMetadata(metadata=metadata)).phase == phase
 
 
 @pytest.mark.parametrize(("status", "attempts"), [(409, 3), (403, 1)])

@@ -14,9 +14,10 @@ from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.pods import ContainerStatus, VictimPod
 from reprieve_operator.victims.victim_sets import VictimSets
 from reprieve_policy import keys
-from reprieve_policy.lifecycle import eviction
-from reprieve_policy.lifecycle.eviction import Phase
+from reprieve_policy.lifecycle import eviction, mark
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Phase
 from reprieve_policy.lifecycle.victim_set import VictimSetKey
+from reprieve_runtime.client.api import ApiError
 from reprieve_testing.objects.builders import NOW, an_eviction
 from reprieve_testing.played_cluster import SAVES, PlayedCluster
 from reprieve_testing.servers.stub_api import until
@@ -270,3 +271,40 @@ async def test_a_set_that_is_over_leaves_nothing_behind(cluster: PlayedCluster) 
     for name in ("a", "b"):
         cluster.end(name)
     await until(lambda: not cluster.sets._members and not cluster.sets._sets)
+
+
+async def test_a_victim_that_a_person_asks_for_goes_though_its_preemptor_leaves(
+    cluster: PlayedCluster,
+) -> None:
+    cluster.mark("asked", SAVES)
+    cluster.mark("other", SAVES)
+    for name in ("asked", "other"):
+        await until(lambda name=name: cluster.phase(name) is Phase.HINTED)
+    cluster.show("asked", labels={keys.SOFT_EVICTION: mark.REQUESTED})
+    await until(lambda: cluster.pods["asked"].metadata.labels == {keys.SOFT_EVICTION: "hinted"})
+    cluster.answer("asked", {"state": "accepted"})
+    await until(lambda: cluster.phase("asked") is Phase.CHECKPOINTING)
+    cluster.is_left |= {"uid-of-asked", "uid-of-other"}
+    cluster.show("asked")
+    cluster.show("other")
+    await until(lambda: cluster.phase("other") is Phase.CANCELLED)
+    cluster.answer("asked")
+    await until(lambda: "asked" in cluster.deleted)
+    assert cluster.events.count(("asked", "CheckpointRequested")) == 1
+
+
+async def test_a_drain_s_victim_that_a_person_asks_for_is_deleted(
+    cluster: PlayedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise ApiError(429, "TooManyRequests", "", causes=[("DisruptionBudget", "needs 2 pods")])
+
+    monkeypatch.setattr(cluster, "evict_pod", refuse, raising=False)
+    ended = an_eviction().ended(CheckpointOutcome.SAVED).build()
+    drained = replace(ended, must_evict=True, requested_at=Clock().now(), grace_seconds=30)
+    cluster.mark("held", state=drained)
+    await until(lambda: ("held", "WaitingForBudget") in cluster.events)
+    assert await cluster.is_held("held")
+    cluster.show("held", labels={keys.SOFT_EVICTION: mark.REQUESTED})
+    await until(lambda: "held" in cluster.deleted)
+    assert cluster.pods["held"].metadata.labels == {keys.SOFT_EVICTION: "terminating"}

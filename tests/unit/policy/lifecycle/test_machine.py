@@ -620,6 +620,33 @@ SCENARIOS = {
         source=SCHEDULER,
         deadline=after(660),
     ),
+    "a scheduler's victim that a person asks for goes whatever its preemptor does": Scenario(
+        seen=(REQUESTED_AND_HINTED, (5, replace(SAVING, is_requested_again=True)), (60, LEFT)),
+        phases=(HINTED, CHECKPOINTING),
+        source=SCHEDULER,
+        deadline=after(600),
+    ),
+    "a drain's victim that a person asks for goes whatever a budget does": Scenario(
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, SAVED),
+            (6, replace(HELD, is_requested_again=True)),
+            (1800, HELD),
+        ),
+        phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=CheckpointOutcome.SAVED,
+        must_evict=True,
+    ),
+    "a drain's victim that a person asks for at the ceiling does not stay": Scenario(
+        seen=(
+            REQUESTED_AND_HINTED,
+            (5, SAVED),
+            (1800, replace(HELD, is_requested_again=True)),
+        ),
+        phases=(HINTED, Phase.SAVED, TERMINATING),
+        outcome=CheckpointOutcome.SAVED,
+        must_evict=True,
+    ),
     "a victim that saves on SIGTERM may be refused to a scheduler": Scenario(
         seen=((0, PROTECTED),),
         phases=(SPARED,),
@@ -909,6 +936,60 @@ def test_a_new_request_replaces_the_first() -> None:
         PreemptionCause.REQUEST,
         ProtectionReason.NEAR_COMPLETION,
     )
+
+
+HINTED_BY = an_eviction().hinted(deadline=after(600))
+BY_SCHEDULER = an_eviction().asked_by_scheduler().hinted(deadline=after(600)).build()
+BY_DRAIN = replace(HINTED_BY.build(), must_evict=True)
+BY_REQUEST = {"source": Source.LABEL, "cause": PreemptionCause.REQUEST, "must_evict": False}
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [BY_SCHEDULER, BY_DRAIN, replace(BY_DRAIN, source=Source.GANG, gang="train")],
+    ids=["a scheduler's", "a drain's", "a drain's, of a gang"],
+)
+def test_a_request_replaces_an_eviction_after_which_the_pod_may_stay(begun: Eviction) -> None:
+    asked = ObservedVictim(is_requested_again=True)
+    decision = machine.decide(begun, asked, AUTO, SETTINGS, after(5))
+    # The workload is not asked anew, and its deadline is the same.
+    assert (decision.transitions, decision.eviction) == ((), replace(begun, **BY_REQUEST))
+    assert machine.decide(decision.eviction, asked, AUTO, SETTINGS, after(6)).eviction == (
+        decision.eviction
+    )
+
+
+@pytest.mark.parametrize(
+    ("begun", "is_an_eviction"),
+    [
+        (replace(BY_SCHEDULER, gang="train"), False),
+        (replace(HINTED_BY.build(), source=Source.GANG, gang="train"), False),
+        (HINTED_BY.build(), False),
+        (replace(BY_SCHEDULER, phase=CANCELLED), False),
+        (BY_SCHEDULER, True),
+        (BY_DRAIN, True),
+    ],
+    ids=[
+        "of a gang that is preempted",
+        "of another pod of a gang",
+        "that a person asked for",
+        "that is over",
+        "of a scheduler's victim that a drain asks for, too",
+        "that a drain asks for again",
+    ],
+)
+def test_a_request_changes_no_other_eviction(begun: Eviction, *, is_an_eviction: bool) -> None:
+    asked = ObservedVictim(is_requested_again=True, must_evict=is_an_eviction)
+    assert machine.decide(begun, asked, AUTO, SETTINGS, after(5)).eviction == begun
+
+
+def test_a_reprieved_pod_goes_with_its_gang_as_by_a_request() -> None:
+    scheduled = an_eviction().asked_by_scheduler()
+    reprieved = scheduled.in_phase(REPRIEVED, deadline=after(300)).build()
+    asked = ObservedVictim(is_requested_again=True)
+    joined = machine.decide(replace(reprieved, gang="train"), asked, AUTO, SETTINGS, after(5))
+    assert joined.eviction.phase is HINTED
+    assert joined.eviction == replace(joined.eviction, **BY_REQUEST)
 
 
 def test_an_eviction_of_a_protected_pod_waits_and_changes_nothing() -> None:

@@ -16,7 +16,7 @@ from reprieve_policy.checkpointing.checkpoint_plan import (
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import eviction as codec
-from reprieve_policy.lifecycle import machine
+from reprieve_policy.lifecycle import machine, termination
 from reprieve_policy.lifecycle.eviction import (
     WITH_DEADLINE,
     CheckpointOutcome,
@@ -260,6 +260,15 @@ def test_only_a_scheduler_s_victim_stays_because_its_preemptor_left() -> None:
             assert not seen.is_node_wanted
             assert state.source.is_preemption
             assert state.phase is Phase.CANCELLED
+    assert is_tried
+
+
+def test_no_victim_may_stay_once_a_client_that_may_delete_it_asked_for_it() -> None:
+    is_tried = False
+    for _, before, seen, _, decision in all_turns():
+        if seen.is_requested_by_deleter:
+            is_tried |= termination.may_stay(before)
+            assert not termination.may_stay(decision.eviction)
     assert is_tried
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import termination
-from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
+from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase, Source
 from reprieve_policy.lifecycle.suspension import SuspensionReadiness
 from reprieve_policy.lifecycle.termination import EvictionMethod, OwnerJobState
 from reprieve_testing.objects.builders import NOW, EvictionBuilder, after, an_eviction
@@ -143,6 +143,27 @@ def test_others_wait_for_a_held_victim_until_the_ceiling_and_once_more_for_all_t
     assert termination.budget_wait_ends_at(
         replace(asked, requested_at=after(900), held_since=after(600)), EVICTS
     ) == after(1200)
+
+
+HINTED = an_eviction().hinted(deadline=after(600)).build()
+PREEMPTED = replace(HINTED, source=Source.KOORDINATOR)
+
+
+@pytest.mark.parametrize(
+    ("state", "may_stay"),
+    [
+        (HINTED, False),
+        (PREEMPTED, True),
+        (replace(PREEMPTED, gang="train"), False),
+        (replace(HINTED, must_evict=True), True),
+        (replace(HINTED, must_evict=True, gang="train", source=Source.GANG), True),
+        (replace(PREEMPTED, phase=Phase.CANCELLED), False),
+    ],
+)
+def test_a_victim_may_stay_for_its_preemptor_or_for_a_budget(
+    state: Eviction, *, may_stay: bool
+) -> None:
+    assert termination.may_stay(state) is may_stay
 
 
 @pytest.mark.parametrize("must_evict", [True, False])
