@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -39,6 +39,9 @@ LEDGER_OWNERS = {
     "a pod": (a_reference("Pod"), None),
     "a Deployment": (a_reference("Deployment"), None),
     "no owner": (None, None),
+    "a uid of any length": (replace(a_reference("Job"), uid="x" * 129), None),
+    "a version of any length": (a_reference("Job", api_version="batch/" + "x" * 400), None),
+    "what names no object": (a_reference("Job", "../pods"), None),
 }
 
 
@@ -110,6 +113,12 @@ WHOLES = {
     ),
     "a StatefulSet without its leader pod is its own root": Case(
         of=WORKERS, among={**OF_A_LEADER_WORKER_SET, ("pods", "lws-0"): None}, looks=2
+    ),
+    "a JobSet with a uid of any length is none": Case(
+        of=JOB, among={("jobs", "set-a-0"): replace(JOB_SET, uid="x" * 129)}
+    ),
+    "of a Job with a uid of any length none is looked for": Case(
+        of=replace(JOB, uid="x" * 129), among={("jobs", "set-a-0"): JOB_SET}, looks=0
     ),
     "a Job that is gone is a part of nothing": Case(of=JOB, among={}),
     "a ReplicaSet is not even looked at": Case(of=a_reference("ReplicaSet"), among={}, looks=0),
