@@ -8,15 +8,14 @@ comes back on its own node.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
-from .names import is_object_name, is_uid
 from .objects import OwnerReference, group_of
 
 CORE = ""
-_LONGEST_API_VERSION = 253 + len("/") + 63
-"""Letters of a group and a version. In a reference, the API server accepts any, and callers keep
-references."""
+_LONGEST_TEXTS = (("apiVersion", 253 + len("/") + 63), ("kind", 63), ("name", 253), ("uid", 128))
+"""Of a reference that names an object. The API server accepts any, and programs keep references."""
 MAX_OWNER_DEPTH = 3
 """Steps from the worker of a LeaderWorkerSet: its StatefulSet, the leader pod, the StatefulSet of
 the leaders."""
@@ -82,12 +81,17 @@ def nested_kind_of(reference: OwnerReference) -> NestedKind | None:
 
 def _names_one_of(group: str, reference: OwnerReference) -> bool:
     """True if an object of this API group can be what the reference names."""
-    return (
-        group_of(reference.apiVersion) == group
-        and len(reference.apiVersion) <= _LONGEST_API_VERSION
-        and is_object_name(reference.name)
-        and is_uid(reference.uid)
-    )
+    return group_of(reference.apiVersion) == group and clip(reference) is reference
+
+
+def clip(reference: OwnerReference) -> OwnerReference:
+    """Return a reference that can be kept: the same, or one that still names no object."""
+    long = {
+        field: text[: length + 1]
+        for field, length in _LONGEST_TEXTS
+        if len(text := getattr(reference, field)) > length
+    }
+    return replace(reference, **long) if long else reference
 
 
 def is_made_by(reference: OwnerReference, controller: OwnerReference) -> bool:

@@ -41,7 +41,7 @@ LEDGER_OWNERS = {
     "no owner": (None, None),
     "a uid of any length": (replace(a_reference("Job"), uid="x" * 129), None),
     "a version of any length": (a_reference("Job", api_version="batch/" + "x" * 400), None),
-    "what names no object": (a_reference("Job", "../pods"), None),
+    "a name of any length": (a_reference("Job", "x" * 254), None),
 }
 
 
@@ -142,3 +142,13 @@ def test_the_root_owner_of_a_controller(case: Case) -> None:
 
 def test_an_object_recreated_under_its_name_is_another() -> None:
     assert Cluster({("jobs", "set-a-0"): JOB_SET}, {"set-a-0": "another"}).whole_of(JOB) is None
+
+
+@pytest.mark.parametrize("field", ["apiVersion", "kind", "name", "uid"])
+def test_little_is_kept_of_a_reference_that_can_name_no_object(field: str) -> None:
+    long = replace(JOB, **{field: "x" * 100_000})  # type: ignore[arg-type]  # a text
+    clipped = owners.clip(long)
+    assert len(getattr(clipped, field)) < 400
+    assert owners.clip(clipped) == clipped
+    assert owners.ledger_kind_of(clipped) is None
+    assert owners.clip(JOB) is JOB
