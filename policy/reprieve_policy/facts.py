@@ -45,7 +45,7 @@ class GangTraits(NamedTuple):
     min_available: int | None
     size: int | None
     disruption_mode: str = ""
-    """As the annotation states it; empty: the default."""
+    """`pod` or `gang`, as the annotation states it; empty: the default."""
 
 
 class GangStatement(NamedTuple):

@@ -14,6 +14,7 @@ import msgspec
 
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import contract
+from reprieve_policy.kube import owners
 from reprieve_policy.kube.label_selector import LabelSelector
 from reprieve_policy.kube.objects import (
     ObjectMeta,
@@ -143,7 +144,7 @@ def prune(pod: P) -> P:
             schedulingGroup=spec.schedulingGroup,
             # Enough of others beside our own for the pod to count as full.
             schedulingGates=(spec.schedulingGates or ())[: MAX_ENTRIES + 2],
-            schedulerName=spec.schedulerName,
+            schedulerName=spec.schedulerName[:_MAX_VALUE_LENGTH],
             activeDeadlineSeconds=spec.activeDeadlineSeconds,
             nodeName=spec.nodeName,
             affinity=_KEEPS_ALL_AWAY if node_fit.anti_affinity_of(spec, "") else None,
@@ -187,6 +188,9 @@ def prune_metadata(metadata: M) -> M:
         )
     if len(metadata.ownerReferences or ()) > _MAX_OWNERS:
         metadata = replace(metadata, ownerReferences=_main_owner(metadata))
+    if any(owners.clip(each) is not each for each in metadata.ownerReferences or ()):
+        clipped = tuple(map(owners.clip, metadata.ownerReferences or ()))
+        metadata = replace(metadata, ownerReferences=clipped)
     if len(metadata.finalizers or ()) > MAX_ENTRIES:
         # So many that the pod counts as full: no write ever carries them.
         metadata = replace(metadata, finalizers=_first_finalizers(metadata))

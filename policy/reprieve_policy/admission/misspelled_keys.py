@@ -58,6 +58,9 @@ _SHORT = 8
 """In a name of fewer letters than this, one wrong letter is allowed; otherwise two."""
 _LONGEST = 63
 """Letters of a name that the API server accepts; a file may have more."""
+_LONGEST_KEY = 253 + len("/") + _LONGEST
+"""Letters of a key that the API server accepts. In the template of a kind of another project, it
+accepts any."""
 _REMEMBERED = 4096
 """Keys whose answer is cached. The pods of a cluster have the same keys again and again."""
 
@@ -73,21 +76,29 @@ def _by_prefix() -> dict[str, list[str]]:
 _TYPED_UNDER = _by_prefix()
 
 
-@lru_cache(maxsize=_REMEMBERED)
 def is_suspicious(key: str) -> bool:
     """True if a key that is not read where it stands deserves a closer look.
 
     False for nearly every key of another project. Every key of every object is asked about.
     """
+    return key.startswith(keys.PREFIX) if len(key) > _LONGEST_KEY else _is_suspicious(key)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _is_suspicious(key: str) -> bool:
     if key.startswith(keys.PREFIX):
         return True
     prefix, _, name = key.rpartition("/")
     return (prefix in _TYPED_UNDER or name in _OUR_NAMES) and key not in _RIGHT
 
 
-@lru_cache(maxsize=_REMEMBERED)
 def resembled(key: str) -> str:
     """Return the key that `key` is a misspelling of by a few letters; empty if there is none."""
+    return "" if len(key) > _LONGEST_KEY else _resembled(key)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _resembled(key: str) -> str:
     prefix, _, name = key.rpartition("/")
     if name in _OUR_NAMES:
         return keys.PREFIX + name if _is_near(f"{prefix}/", keys.PREFIX) else ""

@@ -52,12 +52,21 @@ class DisruptionMode(Enum):
     """The native PodGroup of that name decides; the caller must read it."""
 
 
+def stated_mode(annotations: Mapping[str, str]) -> str:
+    """Return the mode that the annotation states, `pod` or `gang`; empty if that is unreadable.
+
+    Callers keep it: an annotation may have a quarter of a megabyte.
+    """
+    text = annotations.get(DISRUPTION_MODE, "")
+    return text if text in _STATED_MODES else ""
+
+
 def disruption_mode_of(gang: Gang, metadata: ObjectMeta) -> DisruptionMode:
     """Return how the gang of a pod with this metadata may be disrupted."""
     if gang.is_native:
         return DisruptionMode.FROM_POD_GROUP
-    stated = annotations_of(metadata).get(DISRUPTION_MODE, "")
-    if stated in _STATED_MODES:
+    stated = stated_mode(annotations_of(metadata))
+    if stated:
         return _STATED_MODES[stated]
     return (
         DisruptionMode.SINGLE

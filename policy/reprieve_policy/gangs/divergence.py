@@ -13,7 +13,7 @@ from reprieve_policy.facts import Facts, GangTraits
 from reprieve_policy.kube.objects import PodView
 from reprieve_policy.verdict import Violation, ViolationKind, annotation_path, label_path
 
-from . import membership
+from . import disruption, membership
 from .membership import Gang
 
 TRAIT_LABELS: Mapping[str, str] = {
@@ -48,7 +48,7 @@ def traits_of(view: PodView, own: Gang, facts: Facts) -> GangTraits:
         preemption_priority=known.preemption_priority_of(view, priority, facts),
         min_available=own.min_available,
         size=own.size,
-        disruption_mode=view.annotations.get(keys.DISRUPTION_MODE, ""),
+        disruption_mode=disruption.stated_mode(view.annotations),
     )
 
 

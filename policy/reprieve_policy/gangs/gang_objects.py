@@ -14,8 +14,7 @@ from reprieve_policy.facts import GangStatement
 from reprieve_policy.keys import DISRUPTION_MODE, MIN_MEMBER
 from reprieve_policy.kube.objects import PodView, Resource, TemplatedResource, annotations_of
 
-from . import membership
-from .disruption import POD, STATED_MODE
+from . import disruption, membership
 
 
 class GangObjectKind(NamedTuple):
@@ -63,8 +62,8 @@ def is_gang_object(resource: Resource) -> bool:
 
 def stated_mode(resource: Resource) -> str:
     """Return the disruption mode that the object states for pods that name it; empty: none."""
-    own = annotations_of(resource.metadata).get(DISRUPTION_MODE, "")
-    return _readable(own) if is_gang_object(resource) else ""
+    own = annotations_of(resource.metadata)
+    return disruption.stated_mode(own) if is_gang_object(resource) else ""
 
 
 def named_by(view: PodView) -> tuple[NamedObject, ...]:
@@ -96,7 +95,7 @@ def read(objects: Iterable[tuple[Mapping[str, str], int | None]]) -> GangStateme
     found = list(objects)
     if not found:
         return None
-    modes = (_readable(annotations.get(DISRUPTION_MODE, "")) for annotations, _ in found)
+    modes = (disruption.stated_mode(annotations) for annotations, _ in found)
     numbers = (number for _, number in found if number is not None and number > 0)
     return GangStatement(next(filter(None, modes), ""), next(numbers, None))
 
@@ -109,11 +108,7 @@ def inherited_annotations(view: PodView, statement: GangStatement) -> Mapping[st
     """
     gang, mode = membership.read(view), statement.disruption_mode
     states_minimum = gang is None or gang.min_available is not None
-    is_pod_by_pod = view.annotations.get(DISRUPTION_MODE, mode) == POD
+    is_pod_by_pod = view.annotations.get(DISRUPTION_MODE, mode) == disruption.POD
     minimum = statement.min_member if is_pod_by_pod and not states_minimum else None
     found = {DISRUPTION_MODE: mode, MIN_MEMBER: str(minimum or "")}
     return {key: value for key, value in found.items() if value and key not in view.annotations}
-
-
-def _readable(text: str) -> str:
-    return "" if STATED_MODE.check(text, "") else text

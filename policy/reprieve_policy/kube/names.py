@@ -11,6 +11,8 @@ OBJECT_NAME = rf"{_LABEL}(?:\.{_LABEL})*"
 """The pattern of a DNS subdomain, of any length."""
 
 _LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
+_LONGEST_UID = 128
+"""An API server's uids have 36 letters; in a reference, and where it is stated, it accepts any."""
 
 _label, _subdomain = re.compile(_LABEL), re.compile(OBJECT_NAME)
 
@@ -23,3 +25,8 @@ def is_object_name(text: str) -> bool:
 def is_namespace_name(text: str) -> bool:
     """True for a DNS label: the name of a Namespace."""
     return len(text) <= _LONGEST_LABEL and _label.fullmatch(text) is not None
+
+
+def is_uid(text: str) -> bool:
+    """True for what may be a uid and is short enough to be kept."""
+    return 0 < len(text) <= _LONGEST_UID

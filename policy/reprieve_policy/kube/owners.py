@@ -8,11 +8,14 @@ comes back on its own node.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from .objects import OwnerReference, group_of
 
 CORE = ""
+_LONGEST_TEXTS = (("apiVersion", 253 + len("/") + 63), ("kind", 63), ("name", 253), ("uid", 128))
+"""Of a reference that names an object. The API server accepts any, and programs keep references."""
 MAX_OWNER_DEPTH = 3
 """Steps from the worker of a LeaderWorkerSet: its StatefulSet, the leader pod, the StatefulSet of
 the leaders."""
@@ -57,12 +60,12 @@ _NESTED_KINDS: Mapping[str, NestedKind] = {
 def ledger_kind_of(reference: OwnerReference | None) -> LedgerKind | None:
     """Return the row of a controller that holds a ledger, `None` for every other controller.
 
-    A kind of the same name in another group is such another.
+    A kind of the same name in another group is such another, and so is what can name no object.
     """
     row = LEDGER_KINDS.get(reference.kind) if reference is not None else None
     return (
         row
-        if row is not None and reference is not None and group_of(reference.apiVersion) == row.group
+        if row is not None and reference is not None and _names_one_of(row.group, reference)
         else None
     )
 
@@ -73,7 +76,22 @@ def nested_kind_of(reference: OwnerReference) -> NestedKind | None:
     The caller must look up the controller of such an object.
     """
     row = _NESTED_KINDS.get(reference.kind)
-    return row if row is not None and group_of(reference.apiVersion) == row.group else None
+    return row if row is not None and _names_one_of(row.group, reference) else None
+
+
+def _names_one_of(group: str, reference: OwnerReference) -> bool:
+    """True if an object of this API group can be what the reference names."""
+    return group_of(reference.apiVersion) == group and clip(reference) is reference
+
+
+def clip(reference: OwnerReference) -> OwnerReference:
+    """Return a reference that can be kept: the same, or one that still names no object."""
+    long = {
+        field: text[: length + 1]
+        for field, length in _LONGEST_TEXTS
+        if len(text := getattr(reference, field)) > length
+    }
+    return replace(reference, **long) if long else reference
 
 
 def is_made_by(reference: OwnerReference, controller: OwnerReference) -> bool:

@@ -192,9 +192,13 @@ def render(eviction: Eviction) -> str:
     return json.dumps({"v": 1, **document}, separators=(",", ":"), ensure_ascii=False)
 
 
-@lru_cache(_REMEMBERED)
 def parse(text: str) -> Eviction | None:
     """Return the state, `None` if the text is not one. The pod then counts as having no state."""
+    return _parse(text) if len(text) <= MAX_ANNOTATION else None
+
+
+@lru_cache(_REMEMBERED)
+def _parse(text: str) -> Eviction | None:
     document = json_document.read(text, MAX_ANNOTATION)
     try:
         return (

@@ -18,6 +18,7 @@ from reprieve_testing.cluster.handle import ClusterHandle
 from reprieve_testing.cluster.impersonated_users import (
     ImpersonatedUser,
     cluster_binding,
+    cluster_role,
     role,
     rule,
     until_answered,
@@ -68,6 +69,8 @@ class UsersByRight:
     """May do everything in the namespace, by wildcards."""
     canceller: ImpersonatedUser
     """May patch pods and cancel soft evictions."""
+    scheduler: ImpersonatedUser
+    """May bind and delete the pods of every namespace, as Volcano's scheduler may."""
     operator: ImpersonatedUser
 
 
@@ -89,17 +92,21 @@ def users(cluster: ClusterHandle) -> Iterator[UsersByRight]:
         *role("owner", NAMESPACE, [rule("*", "*", group="*")]),
         *role("canceller", NAMESPACE, [rule(pods, "get patch")]),
         cluster_binding("canceller", "reprieve:cancel-soft-evictions"),
+        *cluster_role("scheduler", [rule(pods, "create delete")]),
     )
-    names = ("admin", "writer", "deleter", "owner", "canceller")
+    names = ("admin", "writer", "deleter", "owner", "canceller", "scheduler")
     who = {name: ImpersonatedUser(kubectl, name, NAMESPACE) for name in names}
     who["admin"] = _Admin(kubectl, "admin", NAMESPACE)
     marked = a_pod("unseen", labels={keys.SOFT_EVICTION: "requested"})
     creating = ("create", "--dry-run=server", "-f", "-")
     until_answered(NEEDS_DELETE, lambda: who["writer"].run(*creating, stdin=marked))
     until_answered("created", lambda: who["owner"].run(*creating, stdin=marked))
+    can_bind = ("auth", "can-i", "create", "pods", "--subresource=binding")
+    until_answered("yes", lambda: who["scheduler"].run(*can_bind))
     yield UsersByRight(**who, operator=ImpersonatedUser(kubectl, OPERATOR, NAMESPACE))
     kubectl.run("delete", "namespace", NAMESPACE, "--wait=false")
-    kubectl.run("delete", "clusterrolebinding", "test:canceller")
+    kubectl.run("delete", "clusterrolebinding", "test:canceller", "test:scheduler")
+    kubectl.run("delete", "clusterrole", "test:scheduler")
 
 
 class _Admin(ImpersonatedUser):
@@ -527,6 +534,9 @@ def test_a_binding_copies_neither_mark_nor_state_to_the_pod(
     part, key, value = (MARKS | STATE)[mark]
     done = bind(users.owner, pod, {part: {key: value}})
     assert refused(done, "a binding may not carry a soft-eviction mark or its state"), done.output
+    # Volcano's scheduler copies the pod's own annotations. Its labels are no copies.
+    done = bind(users.scheduler, pod, {part: {key: value}})
+    assert (done.status == 0) is (part == "annotations"), done.output
 
 
 @pytest.mark.parametrize(

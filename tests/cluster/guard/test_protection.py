@@ -17,6 +17,7 @@ from reprieve_testing.cluster.handle import ClusterHandle, wait_for
 from reprieve_testing.cluster.impersonated_users import (
     ImpersonatedUser,
     cluster_binding,
+    cluster_role,
     role,
     rule,
     until_answered,
@@ -49,6 +50,8 @@ class UsersByRight:
     """May do everything in the namespace, by wildcards."""
     claimer: ImpersonatedUser
     """May also claim class 10."""
+    binder: ImpersonatedUser
+    """May bind the pods of every namespace, as a scheduler may."""
     admin: Any
     """The cluster's administrator, as `kubectl`."""
 
@@ -76,10 +79,12 @@ def users(cluster: ClusterHandle) -> Iterator[UsersByRight]:
         ),
         *role("claimer", NAMESPACE, everything),
         cluster_binding("claimer", "reprieve:claim-sensitive"),
+        *cluster_role("binder", [rule("pods/binding", "create")]),
     )
     found = UsersByRight(
         ImpersonatedUser(kubectl, "tenant", NAMESPACE),
         ImpersonatedUser(kubectl, "claimer", NAMESPACE),
+        ImpersonatedUser(kubectl, "binder", NAMESPACE),
         kubectl,
     )
     sensitive = a_pod("unseen", labels={keys.PREEMPTION_CLASS: "10"})
@@ -93,9 +98,12 @@ def users(cluster: ClusterHandle) -> Iterator[UsersByRight]:
         "created",
         lambda: found.claimer.run("create", "--dry-run=server", "-f", "-", stdin=sensitive),
     )
+    can_bind = ("auth", "can-i", "create", "pods", "--subresource=binding")
+    until_answered("yes", lambda: found.binder.run(*can_bind))
     yield found
     kubectl.run("delete", "namespace", NAMESPACE, SENSITIVE, GIVEN, "--wait=false")
-    kubectl.run("delete", "clusterrolebinding", "test:claimer")
+    kubectl.run("delete", "clusterrolebinding", "test:claimer", "test:binder")
+    kubectl.run("delete", "clusterrole", "test:binder")
 
 
 @pytest.fixture
@@ -436,5 +444,9 @@ def test_a_binding_changes_no_protection(
         "target": target,
     }
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/binding"
-    done = users.owner.run("create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
+    creating = ("create", "--raw", path, "-f", "-")
+    done = users.owner.run(*creating, stdin=json.dumps(binding))
     assert refused(done, "a binding may not change what protects its pod"), done.output
+    # Volcano's scheduler copies the pod's own annotations. Its labels are no copies.
+    done = users.binder.run(*creating, stdin=json.dumps(binding))
+    assert (done.status == 0) is ("annotations" in metadata), done.output

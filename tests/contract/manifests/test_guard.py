@@ -120,6 +120,18 @@ def test_a_binding_names_nothing_that_protects_and_no_quota() -> None:
     assert set(manifests.keys_in(annotations)) == {keys.PREEMPTION_PRIORITY_CLASS}
 
 
+def test_only_the_annotations_of_a_binding_may_be_what_a_scheduler_copies_from_its_pod() -> None:
+    """`cluster/guard/test_marks.py` and `test_protection.py` show who is a scheduler."""
+    right = expression_of("reprieve-bindings", "isOfScheduler")
+    assert ".subresource('binding').check('create')" in right
+    assert "namespace" not in right
+    marks, protection, _ = spec_of("reprieve-bindings")["validations"]
+    for each in (marks, protection):
+        labels, _, annotations = each["expression"].partition("&& (")
+        assert "isOfScheduler" not in labels
+        assert annotations.endswith("|| variables.isOfScheduler)")
+
+
 def test_a_binding_that_names_a_gang_is_guarded_by_every_key_of_a_gang() -> None:
     """`cluster/guard/test_marks.py` shows who may do so."""
     *_, gang = spec_of("reprieve-bindings")["validations"]

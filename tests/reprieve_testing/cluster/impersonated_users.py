@@ -60,6 +60,16 @@ def cluster_binding(name: str, cluster_role: str) -> Object:
     }
 
 
+def cluster_role(name: str, rules: Sequence[Object]) -> tuple[Object, ...]:
+    """Return a ClusterRole of these rules, bound to the user `name` for the whole cluster."""
+    metadata = {"name": f"test:{name}"}
+    kind = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole"}
+    return (
+        {**kind, "metadata": metadata, "rules": list(rules)},
+        cluster_binding(name, metadata["name"]),
+    )
+
+
 def rule(resources: str, verbs: str, group: str = "") -> Object:
     """Return one rule; `resources` and `verbs` are separated by spaces."""
     return {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}

@@ -26,7 +26,8 @@ from .review import AdmissionRequest
 from .struct_twins import replaced
 
 MAX_PODS, MAX_BYTES = 256, 16 * 1024
-"""For each webhook. The key of a pod of 4 KB has 1.5 KB, of one of 30 KB 8 KB."""
+"""For each webhook. The key of a pod of 4 KB has 1.5 KB, of one of 30 KB 8 KB; the names of its
+namespace and user are counted in it."""
 
 _MAX_SEEN = 4096
 """Hashes of keys that were seen once; the hash of a text differs in each process."""
@@ -53,7 +54,8 @@ _ANY_LETTERS = _TOKEN_VOLUME.encode() + b"\xff" * _LETTERS
 
 _UNKNOWN = -1, None
 _ENCODE = msgspec.msgpack.Encoder().encode
-Key = tuple[str, str, bytes]
+Key = tuple[str, bytes]
+"""The namespace, and what a pod has in common with others of its template."""
 
 
 class WatchedState(Protocol):
@@ -104,10 +106,11 @@ class RememberedPods:
         return self._latest[1]
 
     def _make_key(self, request: AdmissionRequest, resource: Resource) -> Key | None:
-        shared = _ENCODE(replaced(resource, metadata=_without_own(resource.metadata)))
+        pod = replaced(resource, metadata=_without_own(resource.metadata))
+        shared = _ENCODE((request.namespace, request.user_info.username, pod))
         if len(shared) > MAX_BYTES:
             return None
-        return request.namespace, request.user_info.username, _without_letters(shared, resource)
+        return request.namespace, _without_letters(shared, resource)
 
     def verdict_of(self, key: Key) -> Verdict | None:
         """Return the verdict on a pod with this key, by what is known now."""

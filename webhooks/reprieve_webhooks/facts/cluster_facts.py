@@ -14,6 +14,7 @@ from typing import Any
 
 from reprieve_policy.admission import permissions
 from reprieve_policy.checkpointing.agent import CheckpointService
+from reprieve_policy.config.annotation_values import LONGEST
 from reprieve_policy.config.namespace import OFF, NamespacePolicy
 from reprieve_policy.facts import NO_JOB_REQUESTS, Facts, GangStatement, GangTraits, JobRequests
 from reprieve_policy.gangs import gate, membership, pod_group
@@ -284,9 +285,16 @@ _ADMIN_KINDS = frozenset({"Namespace", "ConfigMap"})
 
 
 def _annotations_for_groups(workload: PartialObjectMetadata) -> Mapping[str, str]:
-    """Return the annotations of a Workload that its PodGroups take over."""
+    """Return the annotations of a Workload that its PodGroups take over.
+
+    They stay in memory for a while, and what is longer can be no valid value.
+    """
     annotations = annotations_of(workload.metadata)
-    return {key: annotations[key] for key in pod_group.WORKLOAD_KEYS if key in annotations}
+    return {
+        key: annotations[key]
+        for key in pod_group.WORKLOAD_KEYS
+        if key in annotations and len(annotations[key]) <= LONGEST
+    }
 
 
 def _gang_key(pod: Resource) -> tuple[str, str] | None:

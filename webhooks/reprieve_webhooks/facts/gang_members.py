@@ -7,7 +7,7 @@ import msgspec
 
 from reprieve_policy.gangs import membership
 from reprieve_policy.gangs.membership import Gang
-from reprieve_policy.kube.names import is_namespace_name, is_object_name
+from reprieve_policy.kube.names import is_namespace_name, is_object_name, is_uid
 from reprieve_policy.kube.objects import PodView, Resource
 from reprieve_policy.kube.pods import Pod, is_terminating
 from reprieve_runtime import deep
@@ -108,4 +108,4 @@ def can_list_members(namespace: str, gang: Gang) -> bool:
 def admitted_member_of(pod: Resource) -> AdmittedMember | None:
     """Return how to find this pod again; `None` if it has no name yet, or an invalid one."""
     name, uid = pod.metadata.name or "", pod.metadata.uid or ""
-    return AdmittedMember(name, uid) if is_object_name(name) and uid else None
+    return AdmittedMember(name, uid) if is_object_name(name) and is_uid(uid) else None

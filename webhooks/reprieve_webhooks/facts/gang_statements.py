@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import msgspec
 
 from reprieve_policy.facts import GangStatement
-from reprieve_policy.gangs import gang_objects
+from reprieve_policy.gangs import disruption, gang_objects
 from reprieve_policy.keys import DISRUPTION_MODE
 from reprieve_policy.kube.objects import Resource, pod_views
 from reprieve_runtime.client.api import Api, ApiError
-from reprieve_webhooks.lookups.getter import CachedGetter, unchanged
+from reprieve_webhooks.lookups.getter import CachedGetter
 from reprieve_webhooks.lookups.limits import FAIR_LIMITS, MAX_OBJECT_BYTES
 
 _LOG = logging.getLogger(__name__)
@@ -28,11 +28,7 @@ class _GangObjectSpec(msgspec.Struct, gc=False):
 
 
 class _GangObjectAnnotations(msgspec.Struct, gc=False):
-    """The annotation that is read.
-
-    Results stay in memory. Without this, a user could fill it with annotations of a thousand
-    objects, a quarter of a megabyte each.
-    """
+    """The annotation that is read."""
 
     disruption_mode: str = msgspec.field(default="", name=DISRUPTION_MODE)
 
@@ -49,9 +45,19 @@ class _GangObject(msgspec.Struct, gc=False):
     metadata: _GangObjectMeta
     spec: _GangObjectSpec | None = None
 
-    def annotations(self) -> Mapping[str, str]:
-        found = self.metadata.annotations
-        return {} if found is None else {DISRUPTION_MODE: found.disruption_mode}
+
+def _statement_of(found: _GangObject) -> tuple[Mapping[str, str], int | None]:
+    """Return what is kept of an object.
+
+    Results stay in memory. Without this, a user could fill it with annotations of a thousand
+    objects, a quarter of a megabyte each.
+    """
+    annotations, spec = found.metadata.annotations, found.spec
+    stated = {} if annotations is None else {DISRUPTION_MODE: annotations.disruption_mode}
+    return (
+        {DISRUPTION_MODE: disruption.stated_mode(stated)},
+        None if spec is None else spec.min_member,
+    )
 
 
 class GangStatements:
@@ -61,7 +67,7 @@ class GangStatements:
         self._getter = CachedGetter(
             api,
             _GangObject,
-            unchanged,
+            _statement_of,
             timeout_seconds=lookup_timeout_seconds,
             limits=FAIR_LIMITS,
             max_bytes=MAX_OBJECT_BYTES,
@@ -85,8 +91,4 @@ class GangStatements:
                 extra={"namespace": namespace, "error": str(error)},
             )
             return GangStatement(is_known=False)
-        return gang_objects.read(
-            (found.annotations(), None if found.spec is None else found.spec.min_member)
-            for found in objects
-            if found is not None
-        )
+        return gang_objects.read(found for found in objects if found is not None)

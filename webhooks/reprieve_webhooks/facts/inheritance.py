@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 
 from reprieve_policy.keys import LEDGER
+from reprieve_policy.kube import owners
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, controller_of
 from reprieve_policy.kube.owners import LEDGER_KINDS
 from reprieve_policy.lifecycle import ledger
@@ -93,6 +94,9 @@ class Inheritance:
         async def look_up(resource: str, name: str) -> ObjectMeta | None:
             return await self._owner_getter.find(resource, name, in_namespace)
 
+        if owners.nested_kind_of(owner) is None:
+            # Also what can name no object: of any length, it would stay in memory.
+            return None
         key = (in_namespace, owner)
         if key not in self._root_owners:
             # The root owner of an object never changes: another uid is another object.

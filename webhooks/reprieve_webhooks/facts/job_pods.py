@@ -15,6 +15,7 @@ from reprieve_policy.facts import NO_JOB_REQUESTS, Facts, JobRequests
 from reprieve_policy.gangs import job_requests
 from reprieve_policy.gangs.job_requests import JobPod
 from reprieve_policy.gangs.membership import Gang
+from reprieve_policy.kube.names import is_object_name, is_uid
 from reprieve_policy.kube.objects import Resource, pod_views
 from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.api import Api
@@ -47,6 +48,14 @@ class _Known(NamedTuple):
     """How many the listed pods have in all."""
 
 
+def _name_of(pod: Resource) -> str:
+    """Return by what a new pod is known until it can be read; empty if it has nothing valid."""
+    name, uid = pod.metadata.name or "", pod.metadata.uid or ""
+    if is_object_name(name):
+        return name
+    return uid if is_uid(uid) else ""
+
+
 class JobPods:
     """The pods of jobs, as one replica knows them."""
 
@@ -74,11 +83,11 @@ class JobPods:
         known = await self._known((namespace, *job.key), job, facts)
         if known is None or known.listed is None:
             return NO_JOB_REQUESTS
-        own_name = pod.metadata.name or pod.metadata.uid or ""
+        own_name = _name_of(pod)
         own = job_requests.job_pod_of(next(pod_views(pod)), namespace, facts)
         pods = {name: admitted for name, (_, admitted) in known.admitted.items()} | known.listed
         pods.pop(own_name, None)
-        if not is_dry_run and len(known.admitted) < _MAX_ADMITTED:
+        if own_name and not is_dry_run and len(known.admitted) < _MAX_ADMITTED:
             known.admitted[own_name] = (self._monotonic(), own)
         return job_requests.requests_of(own, pods.values())
 

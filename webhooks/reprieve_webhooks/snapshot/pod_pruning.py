@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from reprieve_policy import keys
-from reprieve_policy.kube import pod_requests
+from reprieve_policy.kube import owners, pod_requests
 from reprieve_policy.kube.conditions import DISRUPTION_TARGET
 from reprieve_policy.kube.objects import (
     ResourceRequirements,
@@ -80,10 +80,11 @@ def _drop_unread_fields(pod: P) -> P:
         annotations=kept or None,
         finalizers=None,
         creationTimestamp=None,
-        ownerReferences=None if controller is None else [controller],
+        ownerReferences=None if controller is None else [owners.clip(controller)],
     )
     spec = replace(
         pod.spec,
+        schedulerName=pod.spec.schedulerName[:_MAX_VALUE_LENGTH_OF_LARGE],
         volumes=_ANY_LIMITING_VOLUME if node_fit.volumes_limit_nodes(pod.spec) else None,
         containers=_prune_containers(pod.spec.containers),
         initContainers=_prune_containers(pod.spec.initContainers),

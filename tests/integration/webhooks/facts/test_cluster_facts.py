@@ -304,7 +304,8 @@ FROM_A_WORKLOAD = {
 async def test_what_the_workload_of_a_new_pod_group_states_is_read(
     tmp_path: Path, name: str | None, annotations: Mapping[str, str], calls: int
 ):
-    train = {"metadata": {"name": "train", "annotations": STATED}}
+    stated = STATED | {keys.DISRUPTION_MODE: "x" * 1000}  # too long to be kept
+    train = {"metadata": {"name": "train", "annotations": stated}}
     async with cluster(tmp_path, **{WORKLOADS: {"train": train}}) as ready:
         named = None if name is None else WorkloadReference(workloadName=name)
         group = replace(a_pod_group().build(), spec=Spec(workloadRef=named))

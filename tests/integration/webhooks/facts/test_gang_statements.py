@@ -185,8 +185,18 @@ async def test_a_pod_group_comes_before_the_jobset_of_its_pods(tmp_path: Path):
         assert statement == GangStatement("pod", 2)
 
 
-async def test_annotations_that_are_not_read_do_not_stay_in_memory(tmp_path: Path):
-    large = {"metadata": {"annotations": BY_POD | {"example.com/a": "x" * 200_000}}}
+@pytest.mark.parametrize(
+    ("annotations", "mode"),
+    [
+        (BY_POD | {"example.com/a": "x" * 200_000}, "pod"),
+        ({keys.DISRUPTION_MODE: "x" * 200_000}, ""),
+    ],
+    ids=["another annotation", "a mode that cannot be read"],
+)
+async def test_annotations_that_are_not_read_do_not_stay_in_memory(
+    tmp_path: Path, annotations: dict[str, str], mode: str
+):
+    large = {"metadata": {"annotations": annotations}}
     async with replica(tmp_path) as one:
         one.stub.collections[JOBSETS] = {f"a{number}": large for number in range(40)}
         await one.statements.find(a_pod().labelled(keys.JOBSET, "a0").build(), "team")
@@ -194,7 +204,7 @@ async def test_annotations_that_are_not_read_do_not_stay_in_memory(tmp_path: Pat
         try:
             for number in range(1, 40):
                 pod = a_pod().labelled(keys.JOBSET, f"a{number}").build()
-                assert await one.statements.find(pod, "team") == GangStatement("pod")
+                assert await one.statements.find(pod, "team") == GangStatement(mode)
             kept, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()

@@ -49,6 +49,9 @@ LARGE_PODS = {
             for number in MANY
         ]
     ),
+    "a large owner": a_pod(
+        ownerReferences=[{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": LARGE}]
+    ),
     "many containers": a_pod({"containers": [{"name": f"c{number}"} for number in MANY]}),
     "many resources of a container": a_pod({"containers": [{"resources": resources(5000)}]}),
     "many containers with many resources": a_pod(
@@ -101,6 +104,7 @@ LARGE_SPECS: dict[str, Any] = {
     "a large node selector": {"nodeSelector": {f"example.com/{number}": "x" for number in MANY}},
     "many tolerations": {"tolerations": [{"key": f"key-{number}"} for number in MANY]},
     "many scheduling gates": {"schedulingGates": [{"name": f"gate-{number}"} for number in MANY]},
+    "a large name of a scheduler": {"schedulerName": LARGE},
     "a large affinity": {
         "affinity": {
             "podAntiAffinity": {

@@ -69,3 +69,10 @@ def test_metadata_shows_every_gang_except_native_ones() -> None:
     assert {name for name, view in views.items() if divergence_scan.is_gang_member(view)} == {
         "label"
     }
+
+
+def test_a_disruption_mode_that_cannot_be_read_is_none_and_is_not_kept() -> None:
+    member = a_pod().in_gang("a")
+    call = called(member.annotated(keys.DISRUPTION_MODE, "x" * 200_000), member)
+    (entry,) = call.gangs.values()
+    assert (entry.traits.disruption_mode, entry.differing) == ("", set())

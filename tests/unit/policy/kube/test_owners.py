@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -39,6 +39,9 @@ LEDGER_OWNERS = {
     "a pod": (a_reference("Pod"), None),
     "a Deployment": (a_reference("Deployment"), None),
     "no owner": (None, None),
+    "a uid of any length": (replace(a_reference("Job"), uid="x" * 129), None),
+    "a version of any length": (a_reference("Job", api_version="batch/" + "x" * 400), None),
+    "a name of any length": (a_reference("Job", "x" * 254), None),
 }
 
 
@@ -111,6 +114,12 @@ WHOLES = {
     "a StatefulSet without its leader pod is its own root": Case(
         of=WORKERS, among={**OF_A_LEADER_WORKER_SET, ("pods", "lws-0"): None}, looks=2
     ),
+    "a JobSet with a uid of any length is none": Case(
+        of=JOB, among={("jobs", "set-a-0"): replace(JOB_SET, uid="x" * 129)}
+    ),
+    "of a Job with a uid of any length none is looked for": Case(
+        of=replace(JOB, uid="x" * 129), among={("jobs", "set-a-0"): JOB_SET}, looks=0
+    ),
     "a Job that is gone is a part of nothing": Case(of=JOB, among={}),
     "a ReplicaSet is not even looked at": Case(of=a_reference("ReplicaSet"), among={}, looks=0),
     "a Job of another API group is not read": Case(
@@ -133,3 +142,13 @@ def test_the_root_owner_of_a_controller(case: Case) -> None:
 
 def test_an_object_recreated_under_its_name_is_another() -> None:
     assert Cluster({("jobs", "set-a-0"): JOB_SET}, {"set-a-0": "another"}).whole_of(JOB) is None
+
+
+@pytest.mark.parametrize("field", ["apiVersion", "kind", "name", "uid"])
+def test_little_is_kept_of_a_reference_that_can_name_no_object(field: str) -> None:
+    long = replace(JOB, **{field: "x" * 100_000})  # type: ignore[arg-type]  # a text
+    clipped = owners.clip(long)
+    assert len(getattr(clipped, field)) < 400
+    assert owners.clip(clipped) == clipped
+    assert owners.ledger_kind_of(clipped) is None
+    assert owners.clip(JOB) is JOB

@@ -257,3 +257,9 @@ def test_a_cached_state_is_the_same_and_a_changed_text_is_read_again() -> None:
             later,
         )
     assert eviction.parse(eviction.render(state)) is eviction.parse(eviction.render(state))
+
+
+def test_a_text_that_is_too_long_is_not_cached() -> None:
+    before = eviction._parse.cache_info()
+    assert eviction.parse("x" * (eviction.MAX_ANNOTATION + 1)) is None
+    assert eviction._parse.cache_info() == before

@@ -38,6 +38,10 @@ LARGE: dict[str, Mapping[str, Any]] = {
             "ownerReferences": [{"kind": "Job", "name": "j", "uid": f"{index}"} for index in MANY]
         }
     },
+    "one owner": {
+        "metadata": {"ownerReferences": [{"kind": "Job", "uid": "x" * 200_000, "controller": True}]}
+    },
+    "a scheduler": {"spec": {"schedulerName": "x" * 200_000}},
     "finalizers": {"metadata": {"finalizers": [f"example.org/{index}" for index in MANY]}},
     "tolerations": {
         "spec": {"tolerations": [{"key": f"key-{index}", "operator": "Exists"} for index in MANY]}

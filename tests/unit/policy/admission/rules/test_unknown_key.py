@@ -409,3 +409,20 @@ def test_each_key_of_ours_has_a_place() -> None:
 
 def test_every_key_of_other_projects_is_right_as_it_is() -> None:
     assert not any(map(misspelled_keys.is_suspicious, misspelled_keys._RIGHT))
+
+
+@pytest.mark.parametrize(
+    ("key", "is_suspicious"),
+    [
+        (OURS + "x" * 400, True),
+        ("x" * 400 + "/preemption-class", False),
+        (keys.TOLERATION_PREFIX + "x" * 400, False),
+    ],
+    ids=["ours", "one of our names", "a prefix that users type"],
+)
+def test_what_is_too_long_to_be_a_key_is_not_cached(key: str, *, is_suspicious: bool) -> None:
+    caches = (misspelled_keys._is_suspicious, misspelled_keys._resembled)
+    before = [cache.cache_info() for cache in caches]
+    assert misspelled_keys.is_suspicious(key) is is_suspicious
+    assert misspelled_keys.resembled(key) == ""
+    assert [cache.cache_info() for cache in caches] == before
