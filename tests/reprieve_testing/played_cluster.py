@@ -48,6 +48,8 @@ class PlayedCluster:
     growing_seconds: float = 0.0
     lost_answers: set[tuple[str, Phase]] = field(default_factory=set)
     """Writes of states that are carried out once, and answered by a closed connection."""
+    lost_deletions: set[str] = field(default_factory=set)
+    """Pods that are deleted, and whose deletion is so answered."""
     sets: VictimSets = field(init=False)
     registry: ReconcilerRegistry = field(init=False)
     _version: int = 0
@@ -112,6 +114,10 @@ class PlayedCluster:
             self.deleted_witnesses.add(name)
         else:
             self.deleted[name] = state.grace_seconds
+        if name in self.lost_deletions:
+            self.lost_deletions.remove(name)
+            self.delete(name, seconds=state.grace_seconds or 0)
+            raise ApiError(0, "ClientOSError", "the connection was closed")
         return True
 
     def create(self, name: str, *, node: str = "node", **metadata: dict[str, str]) -> None:

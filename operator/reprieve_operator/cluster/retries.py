@@ -1,6 +1,5 @@
 """What a refused call means for a victim: whether it is made again, and how long others wait."""
 
-from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 from reprieve_operator.clock import Clock
@@ -23,13 +22,6 @@ _OVERLOADED_STATUSES = (
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
-_TOO_LARGE_MESSAGES: Mapping[int, Sequence[str]] = {
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ("",),
-    HTTPStatus.UNPROCESSABLE_ENTITY: ("metadata.annotations: Too long",),
-    HTTPStatus.INTERNAL_SERVER_ERROR: ("request is too large", "message larger than max"),
-}
-"""By status, of which the message has one. 422 is also the answer of a ValidatingAdmissionPolicy of
-another project. The words of a 500 are those of etcd and of its client, of 1.5 MiB."""
 
 
 def is_overload(error: ApiError) -> bool:
@@ -37,14 +29,9 @@ def is_overload(error: ApiError) -> bool:
     return error.is_unreachable or error.status in _OVERLOADED_STATUSES
 
 
-def is_object_too_large(error: ApiError) -> bool:
-    """True if the object is full: 262,144 bytes of annotations, or the limit of etcd."""
-    return any(words in error.message for words in _TOO_LARGE_MESSAGES.get(error.status, ()))
-
-
 def is_permanent(error: ApiError) -> bool:
     """True if the same call will get the same answer again."""
-    return error.status in PERMANENT_STATUSES or is_object_too_large(error)
+    return error.status in PERMANENT_STATUSES or error.is_object_too_large
 
 
 class OptionalWriteDeadline:

@@ -14,7 +14,7 @@ from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod, metadata_without_version
 from reprieve_operator.cluster.policies import PolicySource
-from reprieve_operator.cluster.retries import GONE_OR_CHANGED, is_object_too_large, is_permanent
+from reprieve_operator.cluster.retries import GONE_OR_CHANGED, is_permanent
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.victims.reporter import Reporter
 from reprieve_policy.kube.objects import VersionedMeta
@@ -92,7 +92,7 @@ class BorrowerMarker:
                     if await self._write(pods[victim.uid], write, may_leave):
                         marked[victim.node] += 1
                 except ApiError as error:
-                    if is_object_too_large(error):
+                    if error.is_object_too_large:
                         full.append(victim)
                     elif is_permanent(error):
                         self.unmarkable.add(victim.uid)
@@ -157,7 +157,7 @@ class BorrowerMarker:
         try:
             victim = await self._writes.write_disruption_target(victim, None)
         except ApiError as error:
-            if not is_object_too_large(error):
+            if not error.is_object_too_large:
                 raise
         if await self._writes.delete_pod(victim, state):
             what = "the pod has no room for a mark, and is deleted without notice"

@@ -9,7 +9,6 @@ from datetime import timedelta
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
-from reprieve_operator.cluster.retries import is_object_too_large
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.checkpointing.contract import CheckpointAnswer
 from reprieve_policy.lifecycle import cleanup, machine
@@ -163,7 +162,7 @@ class Notice:
         try:
             await self._write_state(pod, state, begins=begins)
         except ApiError as error:
-            if not (begins and is_object_too_large(error)):
+            if not (begins and error.is_object_too_large):
                 raise
             self.can_persist_state = False
             note = (

@@ -80,7 +80,8 @@ class VictimReconciler:
         self._unwritten_since: datetime | None = None
         """When the eviction began, while that is not written: it waits for its call, or others
         write to the pod all the time."""
-        self._is_done = False
+        self.is_done = False
+        """True once nothing is left to do: it does not look at the pod again."""
 
     @property
     def is_stuck(self) -> bool:
@@ -95,7 +96,7 @@ class VictimReconciler:
     async def run(self) -> None:
         """Reconcile the victim until there is nothing left to do for it."""
         try:
-            while not self._is_done:
+            while not self.is_done:
                 self.tracker.discard_changes()
                 shortest = 0.0
                 try:
@@ -106,7 +107,7 @@ class VictimReconciler:
                     pause = self._retry_delay(error)
                     shortest = min(pause, _SHORTEST_PAUSE_SECONDS)
                     await self._release_at_ceiling()
-                if not self._is_done:
+                if not self.is_done:
                     await self.tracker.wait_for_change(pause, shortest)
         finally:
             self._gang_member.leave()
@@ -123,14 +124,14 @@ class VictimReconciler:
         if pod_state.has_cleanup_finalizer(pod.metadata) and self._hold.must_release(pod.metadata):
             await self._termination.release(pod)
             return 0.0
+        if await self._confirm(pod):
+            return 0.0
         return await self._reconcile_pod(pod)
 
     async def _reconcile_pod(self, pod: VictimPod) -> float:
         state, begins = self._current_state(pod)
-        if state is not None and not begins:
-            await self._confirm(pod, state)
         if state is None or state.phase in TERMINAL:
-            self._is_done = True
+            self.is_done = True
             return 0.0
         self.progress.on_state_read(state)
         self._notice.on_state_read(state)
@@ -165,7 +166,7 @@ class VictimReconciler:
             # The workload of a reprieved pod has not been notified yet.
             return state, state.phase is Phase.REPRIEVED
         now = self._unwritten_since or self._clock.now()
-        begun = pod_state.initial_state(pod, now) or self._gang_member.initial_state(state, now)
+        begun = pod_state.initial_state(pod, now) or self._gang_member.initial_state(now)
         self._unwritten_since = None if begun is None else now
         if begun is None:
             return state, False
@@ -249,14 +250,25 @@ class VictimReconciler:
         self.progress.on_state_written(pod, decision)
         return 0.0
 
-    async def _confirm(self, pod: VictimPod, state: Eviction) -> None:
-        """Report a state that was written though the API server's answer was lost."""
-        if self.progress.confirm(pod, state) and state.phase in _STAYING:
+    async def _confirm(self, pod: VictimPod) -> bool:
+        """Report a state that was written though the API server's answer was lost.
+
+        Return whether it was: a workload that is told that its pod stays takes its time, and the
+        pod is looked at again.
+        """
+        state = pod_state.state_of(pod.metadata)
+        if state is None or self._termination.unpersisted_state is not None:
+            return False
+        if state.phase in TERMINAL and pod_state.is_requested(pod.metadata):
+            return False
+        is_confirmed = self.progress.confirm(pod, state)
+        if is_confirmed and state.phase in _STAYING:
             await self._notice.cancel(pod, state)
+        return is_confirmed
 
     def _on_pod_gone(self, last: VictimPod | None) -> float:
         """Report the end of a victim that is gone; `last` is its last known version."""
-        self._is_done = True
+        self.is_done = True
         self._termination.on_pod_gone(self.tracker.ref.uid, last)
         if last is not None:
             self.progress.report_gone(last)

@@ -110,7 +110,9 @@ class ReconcilerRegistry:
 
     def _get_or_start(self, metadata: VersionedMeta) -> VictimReconciler:
         uid = metadata.uid or ""
-        if uid not in self._reconcilers:
+        current = self._reconcilers.get(uid)
+        # One that has ended looks at the pod no more.
+        if current is None or current.is_done:
             ref = VictimRef(metadata.namespace or "", metadata.name or "", uid)
             self._reconcilers[uid] = self._make_reconciler(ref, self._gangs)
             task = asyncio.create_task(self._reconcilers[uid].run(), name=f"reconciler of {uid}")
@@ -119,6 +121,8 @@ class ReconcilerRegistry:
         return self._reconcilers[uid]
 
     def _on_done(self, uid: str, task: "asyncio.Task[None]") -> None:
+        if self._tasks[uid] is not task:
+            return
         reconciler = self._reconcilers.pop(uid)
         del self._tasks[uid]
         self._victim_sets.remove(uid)

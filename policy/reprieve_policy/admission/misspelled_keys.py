@@ -58,7 +58,7 @@ _SHORT = 8
 """In a name of fewer letters than this, one wrong letter is allowed; otherwise two."""
 _LONGEST = 63
 """Letters of a name that the API server accepts; a file may have more."""
-_LONGEST_KEY = 253 + len("/") + _LONGEST
+LONGEST_KEY = 253 + len("/") + _LONGEST
 """Letters of a key that the API server accepts. In the template of a kind of another project, it
 accepts any."""
 _REMEMBERED = 4096
@@ -81,7 +81,7 @@ def is_suspicious(key: str) -> bool:
 
     False for nearly every key of another project. Every key of every object is asked about.
     """
-    return key.startswith(keys.PREFIX) if len(key) > _LONGEST_KEY else _is_suspicious(key)
+    return key.startswith(keys.PREFIX) if len(key) > LONGEST_KEY else _is_suspicious(key)
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -94,7 +94,7 @@ def _is_suspicious(key: str) -> bool:
 
 def resembled(key: str) -> str:
     """Return the key that `key` is a misspelling of by a few letters; empty if there is none."""
-    return "" if len(key) > _LONGEST_KEY else _resembled(key)
+    return "" if len(key) > LONGEST_KEY else _resembled(key)
 
 
 @lru_cache(maxsize=_REMEMBERED)

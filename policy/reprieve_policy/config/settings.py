@@ -144,6 +144,11 @@ class PolicySettings:
         return self.class_priorities != OFF
 
 
+_LONGEST_KEY = 253
+"""Letters of a key that the API server accepts in a ConfigMap; a review of another sender may have
+more, and its response repeats the key."""
+
+
 @dataclass(frozen=True, slots=True)
 class SettingReader:
     """How one key of the ConfigMap is read, and the field that it sets."""
@@ -179,10 +184,10 @@ def _replace(base: PolicySettings, values: Mapping[str, object]) -> PolicySettin
 
 
 def _parse_field(key: str, text: str) -> object:
-    path = f"data[{key}]"
     if key not in FIELDS:
-        return unknown(path, key, FIELDS, "keys")
-    return FIELDS[key].parse(text.strip(), path)
+        shown = key[:_LONGEST_KEY]
+        return unknown(f"data[{shown}]", shown, FIELDS, "keys")
+    return FIELDS[key].parse(text.strip(), f"data[{key}]")
 
 
 def _contradictions(settings: PolicySettings, data: Mapping[str, str]) -> Iterator[Violation]:

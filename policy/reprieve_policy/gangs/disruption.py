@@ -150,6 +150,9 @@ class GangDecision:
 
     origin: Eviction
     """The eviction that began it: its request counts for all members."""
+    decision_ids: frozenset[str]
+    """What its members' states have as `decision_id`: of this decision, and of earlier ones that it
+    continues."""
     is_in_progress: bool
     """True if members had been notified before this observation."""
     is_cancelled: bool
@@ -191,11 +194,17 @@ def decide_gang(identity: str, begun: Eviction, members: Iterable[GangMemberStat
     unanswered = [member.uid for member in members if _is_awaited(member, identity)]
     return GangDecision(
         origin=replace(origin, must_evict=must_evict),
+        decision_ids=frozenset((*decision_ids, decision_id_of(origin))),
         is_in_progress=is_in_progress,
         is_cancelled=is_cancelled,
         newly_included=frozenset(included),
         awaited=frozenset([*included, *unanswered]),
     )
+
+
+def decision_id_of(origin: Eviction) -> str:
+    """Return the id of the decision that an eviction began, or is a part of."""
+    return origin.decision_id or origin.eviction_id
 
 
 def as_gang_member(state: Eviction, identity: str, origin: Eviction) -> Eviction:
@@ -207,7 +216,7 @@ def as_gang_member(state: Eviction, identity: str, origin: Eviction) -> Eviction
     return replace(
         state,
         gang=identity,
-        decision_id=origin.decision_id or origin.eviction_id,
+        decision_id=decision_id_of(origin),
         must_evict=must_evict,
     )
 

@@ -1,11 +1,18 @@
 """The errors of the API server."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
 ANSWER_TOO_LARGE = "TooLarge"
 """The reason where the answer has more bytes than the caller reads."""
+_TOO_LARGE_MESSAGES: Mapping[int, Sequence[str]] = {
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ("",),
+    HTTPStatus.UNPROCESSABLE_ENTITY: ("metadata.annotations: Too long",),
+    HTTPStatus.INTERNAL_SERVER_ERROR: ("request is too large", "message larger than max"),
+}
+"""By status, of which the message has one. 422 is also the answer of a ValidatingAdmissionPolicy of
+another project. The words of a 500 are those of etcd and of its client, of 1.5 MiB."""
 
 
 class ApiError(Exception):
@@ -36,6 +43,11 @@ class ApiError(Exception):
     def is_answer_too_large(self) -> bool:
         """The answer has more bytes than the caller reads."""
         return self.is_unreachable and self.reason == ANSWER_TOO_LARGE
+
+    @property
+    def is_object_too_large(self) -> bool:
+        """The object is full: 262,144 bytes of annotations, or the limit of etcd."""
+        return any(words in self.message for words in _TOO_LARGE_MESSAGES.get(self.status, ()))
 
     @property
     def is_not_found(self) -> bool:

@@ -455,8 +455,20 @@ def test_the_operator_may_write_every_phase(users: UsersByRight, pod: str) -> No
 
 def test_no_user_may_set_an_earlier_phase(users: UsersByRight, pod: str) -> None:
     users.operator.patch(pod, metadata("labels", keys.SOFT_EVICTION, "terminating"))
-    done = users.owner.patch(pod, metadata("labels", keys.SOFT_EVICTION, "requested"))
+    done = users.owner.patch(pod, metadata("labels", keys.SOFT_EVICTION, "hinted"))
     assert refused(done, NEEDS_REPORT), done.output
+
+
+@pytest.mark.parametrize("phase", ["hinted", "saved", "terminating", "spared", "evict"])
+def test_who_may_delete_a_pod_may_ask_for_one_that_is_evicted_for_another_reason(
+    users: UsersByRight, pod: str, phase: str
+) -> None:
+    """`reprieve evict` does: the pod may stay after all."""
+    users.operator.patch(pod, metadata("labels", keys.SOFT_EVICTION, phase))
+    request = metadata("labels", keys.SOFT_EVICTION, "requested")
+    assert refused(users.writer.patch(pod, request), NEEDS_DELETE)
+    done = users.deleter.patch(pod, request)
+    assert done.status == 0, done.output
 
 
 @pytest.mark.parametrize("marked", [False, True], ids=["ordinary", "marked"])

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from reprieve_certs import bundle
-from reprieve_operator.cluster import retries
 from reprieve_operator.cluster.pods import WRITABLE
 from reprieve_operator.gangs.pod_groups import CONDITION
 from reprieve_policy import keys
@@ -87,7 +86,7 @@ def test_no_author_of_a_pod_makes_the_operators_writes_expensive_for_the_api_ser
     assert changed.partition("? []")[0].endswith("|| variables.isTooLong ")
     refused = {each["expression"]: each["reason"] for each in spec_of(OPERATOR)["validations"]}
     assert refused["!variables.isTooLong"] == "RequestEntityTooLarge"
-    assert retries.is_object_too_large(ApiError(413, refused["!variables.isTooLong"], ""))
+    assert ApiError(413, refused["!variables.isTooLong"], "").is_object_too_large
 
 
 @pytest.mark.parametrize("policy", [OPERATOR, WEBHOOKS])

@@ -110,16 +110,15 @@ def is_too_large(size: int, values: int, *, objects: int = 2) -> bool:
     return size > MAX_BYTES * objects // 2 or values > MAX_VALUES * objects // 2
 
 
-def count_values(body: bytes) -> int:
-    """Return the number of commas that are in no text, at most one more than `MAX_VALUES`.
+def count_values(body: bytes, most: int = MAX_VALUES) -> int:
+    """Return the number of commas that are in no text, at most one more than `most`.
 
-    0 where there are certainly not too many, even of one object.
+    0 where there are certainly not too many: at most half of that, as for one object.
     """
-    most = MAX_VALUES // 2
-    if len(body) <= most or body.count(b",") <= most:
+    if len(body) <= most // 2 or body.count(b",") <= most // 2:
         return 0
     commas = (True for found in _TO_COMMA.finditer(body) if found[1])
-    return sum(islice(commas, MAX_VALUES + 1))
+    return sum(islice(commas, most + 1))
 
 
 def identity_of(review: LargeReview) -> Identity | None:

@@ -1,6 +1,5 @@
 """Writes the annotation `reprieve.dev/last-checkpoint-at` of one pod, only forward in time."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from reprieve_runtime.client.api import (
     ApiError,
 )
 from reprieve_runtime.client.paths import object_path
+from reprieve_webhooks.lookups.limits import MAX_OBJECT_BYTES
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity
 
 _MAX_ATTEMPTS = 3
@@ -29,13 +29,19 @@ class RecordedTime(NamedTuple):
     is_new: bool
 
 
-class _Metadata(msgspec.Struct):
+class _Annotations(msgspec.Struct, gc=False):
+    """The one that is read. Without this, pods of many small ones would fill the memory."""
+
+    saved_at: str = msgspec.field(name=keys.LAST_CHECKPOINT_AT, default="")
+
+
+class _Metadata(msgspec.Struct, gc=False):
     uid: str = ""
     version: str = msgspec.field(name="resourceVersion", default="")
-    annotations: Mapping[str, str] | None = None
+    annotations: _Annotations | None = None
 
 
-class _PodMetadata(msgspec.Struct):
+class _PodMetadata(msgspec.Struct, gc=False):
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
@@ -56,7 +62,8 @@ class CheckpointRecorder:
                 metadata = await self._read(path)
                 if metadata.uid != pod.uid:
                     return None
-                known = timestamp.parse((metadata.annotations or {}).get(keys.LAST_CHECKPOINT_AT))
+                annotations = metadata.annotations
+                known = None if annotations is None else timestamp.parse(annotations.saved_at)
                 if known is not None and known >= saved_at:
                     return RecordedTime(known, is_new=False)
                 await self._write(path, pod, metadata.version, saved_at)
@@ -71,7 +78,11 @@ class CheckpointRecorder:
 
     async def _read(self, path: str) -> _Metadata:
         text = await self._api.request(
-            "GET", path, accept=METADATA_ONLY, timeout_seconds=self._timeout_seconds
+            "GET",
+            path,
+            accept=METADATA_ONLY,
+            timeout_seconds=self._timeout_seconds,
+            max_bytes=MAX_OBJECT_BYTES,
         )
         return deep.decode(text, _PodMetadata).metadata
 

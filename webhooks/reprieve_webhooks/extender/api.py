@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from reprieve_webhooks.admission import large_review
 from reprieve_webhooks.admission.review import Malformed, decode
 
 _MAX_NODES = 20_000
@@ -22,6 +23,11 @@ _MAX_VICTIMS = _MAX_NODES
 """Victims on one node. A node has 110 pods (the kubelet's `maxPods`) or a few hundred, but a native
 gang that is evicted as a unit is proposed with its pods on all nodes (kube-scheduler 1.37,
 `getCrossNodesVictims`): one pod on each node is accepted."""
+
+MAX_VALUES = 2_000_000
+"""In one call: three times the uids of all pods of 5,000 full nodes, or as many as the whole pods
+of 15,000 victims have. Of `{},` as victims, a call of 48 MiB would take a gigabyte of memory, and
+keep reviews waiting for seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,8 @@ _ENCODE = msgspec.json.Encoder().encode
 
 def parse(body: bytes) -> PreemptionArgs | Malformed:
     """Decode the arguments of a call."""
+    if large_review.count_values(body, MAX_VALUES) > MAX_VALUES:
+        return Malformed(f"not ExtenderPreemptionArgs: more than {MAX_VALUES} values")
     args = decode(_DECODER, body, "ExtenderPreemptionArgs")
     if isinstance(args, Malformed):
         return args

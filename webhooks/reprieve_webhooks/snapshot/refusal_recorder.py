@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from http import HTTPStatus
 
 from reprieve_policy.preemption import first_refusal
 from reprieve_runtime.bounded_dict import BoundedDict
@@ -23,8 +22,6 @@ _MAX_PODS = 5000
 """Pods; beyond that, the oldest are forgotten."""
 _RETRY_SECONDS = 30.0
 """Until a write in the background is tried again, where no watch shows that it succeeded."""
-_FULL = (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY)
-"""The pod has no room for the annotation."""
 
 
 class RefusalRecorder:
@@ -68,7 +65,7 @@ class RefusalRecorder:
         except ApiError as error:
             if error.is_not_found or error.is_conflict:
                 return
-            if error.status in _FULL:
+            if error.is_object_too_large:
                 raise
             extra = {"pod": f"{pod.namespace}/{pod.name}", "error": str(error)}
             _LOG.warning("could not record the first refusal; the next one is tried", extra=extra)

@@ -22,6 +22,7 @@ class GangEviction:
     ) -> None:
         self.identity = identity
         self.origin = decision.origin
+        self._decision_ids = decision.decision_ids
         self.is_in_progress = decision.is_in_progress
         self.is_cancelled = decision.is_cancelled
         members = decision.newly_included | decision.awaited
@@ -53,7 +54,7 @@ class GangEviction:
     def includes(self, state: Eviction) -> bool:
         """True for a pod that goes with this gang, or whose eviction has ended with it."""
         if state.phase in TERMINAL:
-            return state.decision_id == (self.origin.decision_id or self.origin.eviction_id)
+            return state.decision_id in self._decision_ids
         return state.gang == self.identity
 
     def may_terminate(self, uid: str) -> bool:

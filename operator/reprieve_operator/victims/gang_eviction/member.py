@@ -33,15 +33,13 @@ class GangMember:
         """How many pods are evicted with this one as a unit; 0 for a pod that is evicted alone."""
         return 0 if self._gang_eviction is None else self._gang_eviction.pod_count
 
-    def initial_state(self, last: Eviction | None, now: datetime) -> Eviction | None:
-        """Return the first state of a pod that is evicted with its gang; `None` if it is not.
-
-        `last` is the state that the pod carries. It is over if it is of the same decision.
-        """
-        gang_eviction = self._gang_eviction
-        if gang_eviction is None or (last is not None and gang_eviction.includes(last)):
-            return None
-        return machine.begin_as_gang_member(gang_eviction.origin, self._uid, now)
+    def initial_state(self, now: datetime) -> Eviction | None:
+        """Return the first state of a pod that is evicted with its gang; `None` if it is not."""
+        return (
+            None
+            if self._gang_eviction is None
+            else machine.begin_as_gang_member(self._gang_eviction.origin, self._uid, now)
+        )
 
     def join(self, gang_eviction: GangEviction) -> None:
         """Make the pod a part of its gang's eviction."""
@@ -115,6 +113,9 @@ class GangMember:
             self._pass_on(gang_eviction, state)
 
     def _pass_on(self, gang_eviction: GangEviction, state: Eviction) -> None:
+        if state.phase is Phase.SPARED and gang_eviction.is_in_progress:
+            # Its preemption was refused, and its gang is evicted all the same: it goes, too.
+            return
         gang_eviction.on_state_written(self._uid, state)
         if state.phase in _NOTIFIED:
             self._gangs.start(gang_eviction)

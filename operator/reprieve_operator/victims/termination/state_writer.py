@@ -10,7 +10,6 @@ from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.policies import PolicySource
-from reprieve_operator.cluster.retries import is_object_too_large
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.lifecycle import termination
 from reprieve_policy.lifecycle.cleanup import GIVE_UP_AFTER
@@ -63,7 +62,7 @@ class TerminationStateWriter:
         try:
             pod = await self._writes.write_state(pod, decision.eviction, None, begins=False)
         except ApiError as error:
-            if not is_object_too_large(error):
+            if not error.is_object_too_large:
                 raise
             self.unpersisted_state = decision.eviction
         self._on_pod_written(pod)
@@ -85,7 +84,7 @@ class TerminationStateWriter:
         try:
             written = await write(pod, state)
         except ApiError as error:
-            if not is_object_too_large(error):
+            if not error.is_object_too_large:
                 raise
             written = await write(pod, state, has_room=False)
         # Without this, a state that never fitted would be acted on again and again.
@@ -123,7 +122,7 @@ class TerminationStateWriter:
         """
         until = termination.ceiling_of(state, self._policy.current) + GIVE_UP_AFTER
         is_late = not error.is_unreachable and self._clock.now() >= until
-        if not (is_late or is_object_too_large(error)):
+        if not (is_late or error.is_object_too_large):
             raise error
         _log.warning(
             "could not write the terminating state; the eviction continues",

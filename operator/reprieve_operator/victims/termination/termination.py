@@ -4,9 +4,11 @@ Whether the victim is deleted is decided before (`lifecycle.machine`), and by wh
 `lifecycle.termination`. What this process knows of the deletion may be lost at any time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from http import HTTPStatus
 
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
@@ -16,6 +18,7 @@ from reprieve_policy.lifecycle import cleanup, termination
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_policy.lifecycle.machine import LifecycleDecision
 from reprieve_policy.lifecycle.termination import EvictionMethod
+from reprieve_runtime.client.api import ApiError
 
 from .deletion_wait import DeletionWait
 from .eviction_retry import EvictionRetry
@@ -58,6 +61,8 @@ class Termination:
         self._reread_seconds = reread_seconds
         self._on_pod_written = on_pod_written
         self._is_delete_requested = False
+        self._is_end_unconfirmed = False
+        """True while the API server's answer to the deletion is missing."""
 
     @property
     def unpersisted_state(self) -> Eviction | None:
@@ -141,6 +146,7 @@ class Termination:
         """Note that the victim is gone; `last` is its last known version."""
         state = None if last is None else pod_state.state_of(last.metadata)
         if last is not None and state is not None:
+            self._report_unconfirmed_end(last, state)
             # The watch may show that the pod of a suspended Job is gone, and not its deletion.
             self._job_suspension.report_deletion(last, state)
         self._handover.on_victim_gone(
@@ -162,15 +168,35 @@ class Termination:
                 return self._job_suspension.wait()
 
     async def _delete(self, pod: VictimPod, state: Eviction) -> float | None:
-        if await self._writes.delete_pod(pod, state):
+        with self._unconfirmed_end():
+            is_deleted = await self._writes.delete_pod(pod, state)
+        if is_deleted:
             self._reporter.report_deleted(pod, state)
         return None
 
     async def _evict(self, pod: VictimPod, state: Eviction) -> float | None:
-        pause = await self._eviction_retry.evict(pod, state)
+        with self._unconfirmed_end():
+            pause = await self._eviction_retry.evict(pod, state)
         if pause is None:
             self._reporter.report_deleted(pod, state)
         return pause
+
+    @contextmanager
+    def _unconfirmed_end(self) -> Iterator[None]:
+        """Note, if the answer to a call is missing, that the call may have been carried out."""
+        try:
+            yield
+        except ApiError as error:
+            is_timeout = error.status == HTTPStatus.GATEWAY_TIMEOUT
+            self._is_end_unconfirmed = error.is_unreachable or is_timeout
+            raise
+        self._is_end_unconfirmed = False
+
+    def _report_unconfirmed_end(self, pod: VictimPod, state: Eviction) -> None:
+        """Report, once, a deletion whose answer was lost."""
+        if self._is_end_unconfirmed:
+            self._is_end_unconfirmed = False
+            self._reporter.report_deleted(pod, state)
 
     async def _wait_for_deletion(self, pod: VictimPod, decision: LifecycleDecision) -> float:
         state = decision.eviction
@@ -178,6 +204,7 @@ class Termination:
             # The pod was deleted before the cancellation could be written: its replacement
             # inherits what was recorded.
             await self._handover.record(pod, state)
+        self._report_unconfirmed_end(pod, state)
         self._job_suspension.report_deletion(pod, state)
         if decision.transitions:
             # Another client has deleted the pod. What its replacement inherits is written before

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from reprieve_policy.admission import misspelled_keys
 from reprieve_policy.admission.key_places import OF_KIND, OWNERS, PODS, Place, describe
+from reprieve_policy.admission.misspelled_keys import LONGEST_KEY
 from reprieve_policy.config.settings import REFUSE
 from reprieve_policy.facts import Facts
 from reprieve_policy.keys import PREFIX
@@ -92,9 +93,8 @@ def _check(
     ):
         unread = [key for key in entries if key not in known and misspelled_keys.is_suspicious(key)]
         explained = ((key, _explain(key, place)) for key in sorted(unread)[:_MOST])
-        found.extend(
-            _KeyFinding(path_of(prefix, key), key, detail) for key, detail in explained if detail
-        )
+        shown = ((key[:LONGEST_KEY], detail) for key, detail in explained if detail)
+        found.extend(_KeyFinding(path_of(prefix, key), key, detail) for key, detail in shown)
     return found
 
 

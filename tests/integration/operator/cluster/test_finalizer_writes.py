@@ -18,7 +18,6 @@ from reprieve_operator.cluster.pods import (
     VictimPod,
     without_version,
 )
-from reprieve_operator.cluster.retries import is_object_too_large
 from reprieve_operator.uninstall import Uninstall, VictimRelease
 from reprieve_operator.victims.pod_tracker import VictimRef
 from reprieve_policy import keys
@@ -95,7 +94,7 @@ async def test_a_list_that_may_not_be_known_as_a_whole_is_never_written(tmp_path
         ):
             with pytest.raises(ApiError) as refused:
                 await write
-            assert is_object_too_large(refused.value)
+            assert refused.value.is_object_too_large
         assert stub.patches == []
 
 

@@ -4,15 +4,28 @@ Each scenario runs as it is, and with one or more lost answers: pods, deletions 
 same.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import pytest
 
+from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
+from reprieve_operator.cluster.pods import VictimPod
+from reprieve_operator.victims.assessment import Assessment, VictimAssessor
+from reprieve_operator.victims.checkpoint_session import CheckpointSession
 from reprieve_policy import keys
-from reprieve_policy.lifecycle import mark
-from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Phase
+from reprieve_policy.lifecycle import eviction, mark
+from reprieve_policy.lifecycle.eviction import (
+    CheckpointOutcome,
+    Eviction,
+    Phase,
+    Protection,
+    ProtectionReason,
+)
+from reprieve_testing.objects.builders import an_eviction
 from reprieve_testing.played_cluster import SAVES, PlayedCluster
 from reprieve_testing.servers.stub_api import until
 
@@ -84,13 +97,19 @@ async def be_refused(cluster: PlayedCluster) -> None:
     await until(lambda: cluster.phase("a") is Phase.SPARED)
 
 
-async def play(scenario: Scenario, *lost: tuple[str, Phase]) -> PlayedCluster:
-    """Play a scenario in which the answers to these writes are lost."""
-    cluster = PlayedCluster(lost_answers=set(lost))
+def a_gang(cluster: PlayedCluster) -> PlayedCluster:
     cluster.sets.on_listed()
     for name in PODS:
         cluster.create(name, labels=GANG, annotations=SAVES)
-    await scenario(cluster)
+    return cluster
+
+
+async def play(
+    scenario: Scenario, lost: Collection[tuple[str, Phase]] = (), deletions: Collection[str] = ()
+) -> PlayedCluster:
+    """Play a scenario in which the answers to these writes and deletions are lost."""
+    cluster = PlayedCluster(lost_answers=set(lost), lost_deletions=set(deletions))
+    await scenario(a_gang(cluster))
     return cluster
 
 
@@ -130,14 +149,141 @@ CASES: list[tuple[Scenario, list[tuple[str, Phase]]]] = [
 async def test_a_lost_answer_changes_nothing_for_a_gang(
     scenario: Scenario, lost: list[tuple[str, Phase]]
 ) -> None:
+    await check_same(scenario, lost)
+
+
+async def test_a_lost_answer_to_a_deletion_changes_nothing() -> None:
+    """Without this, the losses of an API server under stress would be in no Event and no metric."""
+    await check_same(save_and_go, deletions=PODS)
+
+
+async def check_same(
+    scenario: Scenario, lost: Collection[tuple[str, Phase]] = (), deletions: Collection[str] = ()
+) -> None:
     cluster = await play(scenario)
     assert await cluster.is_held("none"), "a pod that is marked later is deleted: all is done"
     expected = outcome_of(cluster)
     await cluster.registry.close()
-    cluster = await play(scenario, *lost)
+    cluster = await play(scenario, lost, deletions)
     # Events come last: the operator has read the pod again, and decided.
     await until(lambda: outcome_of(cluster).events == expected.events)
     assert await cluster.is_held("none")
     assert outcome_of(cluster) == expected
     assert not cluster.lost_answers
+    assert not cluster.lost_deletions
+    await cluster.registry.close()
+
+
+async def test_a_mark_that_is_set_while_a_workload_is_told_that_its_pod_stays_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def cancel(*_: object) -> None:
+        told.set()
+        await may_answer.wait()
+
+    monkeypatch.setattr(CheckpointSession, "cancel", cancel)
+    cluster = PlayedCluster(lost_answers={("a", Phase.CANCELLED)})
+    cluster.sets.on_listed()
+    cluster.create("a", annotations=SAVES)
+    cluster.show("a", labels={keys.SOFT_EVICTION: mark.REQUESTED})
+    await until(lambda: cluster.phase("a") is Phase.HINTED)
+    cluster.show("a", labels={keys.SOFT_EVICTION: ""})
+    await told.wait()
+    cluster.show("a", labels={keys.SOFT_EVICTION: mark.REQUESTED})
+    may_answer.set()
+    await until(lambda: cluster.phase("a") is Phase.HINTED)
+    await cluster.registry.close()
+
+
+async def test_a_mark_that_is_set_as_the_reconciler_ends_counts(cluster: PlayedCluster) -> None:
+    cluster.create("a", annotations=SAVES)
+    cluster.show("a", labels={keys.SOFT_EVICTION: mark.REQUESTED})
+    await until(lambda: cluster.phase("a") is Phase.HINTED)
+    task = cluster.registry._tasks["uid-of-a"]
+    cluster.show("a", labels={keys.SOFT_EVICTION: ""})
+    while not task.done():  # noqa: ASYNC110 - the very turn of the loop in which it ends
+        await asyncio.sleep(0)
+    cluster.show("a", labels={keys.SOFT_EVICTION: mark.REQUESTED})
+    await until(lambda: cluster.phase("a") is Phase.HINTED)
+
+
+class RefusingSlowly(PlayedCluster):
+    """Writes that a pod stays once it may."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.is_refusing, self.may_refuse = asyncio.Event(), asyncio.Event()
+
+    async def write_cancelled(self, pod: VictimPod, state: Eviction) -> VictimPod:
+        self.is_refusing.set()
+        await self.may_refuse.wait()
+        return await super().write_cancelled(pod, state)
+
+
+@pytest.mark.parametrize("begins_first", [False, True])
+async def test_a_pod_that_was_refused_to_a_scheduler_goes_with_its_gang_all_the_same(
+    *, begins_first: bool
+) -> None:
+    cluster = RefusingSlowly()
+    a_gang(cluster)
+    refusing = asyncio.create_task(be_refused(cluster))
+    await cluster.is_refusing.wait()
+    cluster.show("b", labels={keys.SOFT_EVICTION: mark.REQUESTED})
+    if begins_first:
+        await until(lambda: cluster.phase("b") is Phase.HINTED)
+    cluster.may_refuse.set()
+    await until(lambda: all(cluster.phase(name) is Phase.HINTED for name in PODS))
+    refusing.cancel()
+    await cluster.registry.close()
+
+
+async def test_a_cancellation_with_a_lost_answer_holds_for_a_gang_of_two_decisions(
+    cluster: PlayedCluster,
+) -> None:
+    """An operator that follows finds them: both pods were marked at the same time."""
+    for name in PODS:
+        hinted = an_eviction().in_phase(Phase.HINTED).build()
+        state = replace(
+            hinted,
+            eviction_id=f"eviction-of-{name}",
+            decision_id=f"eviction-of-{name}",
+            gang="train",
+            requested_at=Clock().now(),
+            deadline=Clock().now() + timedelta(hours=1),
+        )
+        cluster.create(name, labels=GANG, annotations=SAVES)
+        cluster.change(
+            name,
+            labels={keys.SOFT_EVICTION: "hinted"},
+            annotations={keys.EVICTION: eviction.render(state)},
+        )
+    for name in PODS:
+        cluster.show(name)
+    await until(lambda: len(cluster.registry.victims()) == len(PODS))
+    assert await cluster.is_held("none")
+    cluster.lost_answers.add(("b", Phase.CANCELLED))
+    cluster.show("b", labels={keys.SOFT_EVICTION: ""})
+    await until(lambda: all(cluster.phase(name) is Phase.CANCELLED for name in PODS))
+
+
+async def test_a_refusal_for_a_time_with_a_lost_answer_is_reported(
+    cluster: PlayedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def assess(_: object, __: VictimPod, state: Eviction) -> Assessment:
+        until_then = Clock().now() + timedelta(hours=1)
+        return Assessment(state, Protection(ProtectionReason.NEAR_COMPLETION, until_then))
+
+    monkeypatch.setattr(VictimAssessor, "assess", assess)
+    cluster.lost_answers.add(("a", Phase.REPRIEVED))
+    cluster.mark("a", SAVES)
+    await until(lambda: cluster.events == [("a", "PreemptionRefused")])
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[PlayedCluster]:
+    cluster = PlayedCluster()
+    cluster.sets.on_listed()
+    yield cluster
     await cluster.registry.close()

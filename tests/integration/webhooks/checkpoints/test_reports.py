@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from reprieve_testing.servers.reviews import RunningServer, running_server, trus
 from reprieve_testing.servers.stub_api import TOKEN_REVIEWS, StubApi, StubToken, stub_api, until
 from reprieve_webhooks.checkpoints import service
 from reprieve_webhooks.checkpoints.metrics import ReportMetrics, ReportOutcome
+from reprieve_webhooks.checkpoints.recorder import CheckpointRecorder
 from reprieve_webhooks.checkpoints.route import MAX_BYTES, PATH, routes
 from reprieve_webhooks.checkpoints.service import CheckpointReports
 from reprieve_webhooks.http.request_body import RequestBodyReader
@@ -157,6 +159,32 @@ async def test_an_earlier_or_equal_time_changes_nothing(tmp_path: Path) -> None:
             assert (status, json.loads(text)) == (200, {"lastCheckpointAt": known})
             assert running.stub.patches == []
             assert running.counted(ReportOutcome.UNCHANGED) == 1
+
+
+def with_many_annotations(count: int) -> Any:
+    pod = a_pod(saved_at=ago(13))
+    pod["metadata"]["annotations"] |= {f"a{number}": "" for number in range(count)}
+    return pod
+
+
+async def test_nothing_else_of_a_pod_is_decoded(tmp_path: Path) -> None:
+    """Without this, twenty pods of many small annotations would have the webhooks killed."""
+    many = with_many_annotations(30_000)
+    async with stub_api(tmp_path, collections={PODS: {"train-0": many}}) as (_, api):
+        recorder = CheckpointRecorder(api, timeout_seconds=5.0)
+        await recorder._read(POD)
+        before = sys.getallocatedblocks()
+        kept = await recorder._read(POD)
+        assert sys.getallocatedblocks() - before < 3000
+    assert kept.annotations is not None
+    assert kept.annotations.saved_at == ago(13)
+
+
+async def test_a_pod_that_is_too_large_to_be_read_is_not_written_to(tmp_path: Path) -> None:
+    async with reporting(tmp_path, pod=with_many_annotations(60_000)) as running:
+        assert (await running.report(12))[0] == 503
+        assert running.stub.patches == []
+        assert running.counted(ReportOutcome.FAILED) == 1
 
 
 NOT_OURS = "the token is not valid for the audience reprieve.dev\n"

@@ -122,7 +122,7 @@ async def test_a_pod_of_a_permanent_protection_is_refused_as_before(here: GuardF
     assert recorded(here) == []
 
 
-@pytest.mark.parametrize("status", [403, 404, 409, 500])
+@pytest.mark.parametrize("status", [403, 404, 409, 422, 500])
 async def test_a_pod_is_protected_if_its_refusal_cannot_be_recorded_now(
     here: GuardFixture, status: int
 ) -> None:
@@ -136,6 +136,7 @@ async def test_a_pod_without_room_for_the_record_is_not_protected(
     here: GuardFixture, status: int
 ) -> None:
     here.stub.refuses = {f"{TEAM}/train": status}
+    here.stub.refusal = "metadata.annotations: Too long: may not be more than 262144 bytes"
     # Without an answer, the API server deletes the pod.
     with pytest.raises(AssertionError, match="could not read the facts"):
         await here.delete(owned_by(0))

@@ -5,7 +5,7 @@ from http import HTTPStatus
 import pytest
 
 from reprieve_operator.clock import Clock
-from reprieve_operator.cluster.retries import OptionalWriteDeadline, is_object_too_large
+from reprieve_operator.cluster.retries import OptionalWriteDeadline
 from reprieve_runtime.client.api import ApiError
 
 
@@ -76,4 +76,4 @@ def test_only_the_api_servers_own_words_say_that_an_object_is_full(
     status: int, message: str, *, is_too_large: bool
 ) -> None:
     """Without this, a policy of another project would have victims deleted without notice."""
-    assert is_object_too_large(ApiError(status, "Refused", message)) == is_too_large
+    assert ApiError(status, "Refused", message).is_object_too_large == is_too_large

@@ -283,6 +283,11 @@ def test_an_unknown_key_is_refused_and_the_setting_that_it_resembles_is_named() 
     )
 
 
+def test_a_very_long_key_is_not_repeated() -> None:
+    refused = settings.parse({"a" * 1_000_000: ""})
+    assert len(str(refused)) < 5000
+
+
 def test_an_unknown_key_that_resembles_none_is_refused_with_all_settings() -> None:
     (found,) = settings.parse({"colour": "red"})
     assert found.detail.startswith('supported keys: "defaultPreemptionClass", ')

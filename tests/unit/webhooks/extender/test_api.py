@@ -80,6 +80,12 @@ MALFORMED = {
         args(Pod=POD | {"x": 0}).replace(b'"x": 0', b'"x": ' + b'{"a":' * DEEP),
         "not JSON",
     ),
+    "very many values": (
+        b'{"Pod":{"metadata":{"uid":"x"}},"NodeNameToVictims":{"n":{"Pods":['
+        + b"{}," * api.MAX_VALUES
+        + b"{}]}}}",
+        f"more than {api.MAX_VALUES} values",
+    ),
     "a review": (b'{"apiVersion":"admission.k8s.io/v1","request":{}}', "Pod"),
 }
 

@@ -82,7 +82,7 @@ def test_the_eviction_of_one_pod_evicts_the_whole_gang(
     gang_eviction: GangEviction, *, must_evict: bool
 ) -> None:
     begun = asyncio.run(member_of(gang_eviction).look_up_gang(VictimPod(), EVICTED, begins=True))
-    other = member_of(gang_eviction).initial_state(None, after(1))
+    other = member_of(gang_eviction).initial_state(after(1))
     assert (begun.phase, begun.gang, begun.must_evict) == (Phase.REQUESTED, "train", must_evict)
     assert other is not None
     assert other.must_evict is must_evict

@@ -396,6 +396,14 @@ def test_a_very_long_key_in_a_file_is_not_compared_whole() -> None:
     assert warning.endswith("unknown; Reprieve has no such key")
 
 
+@pytest.mark.parametrize("facts", [Facts(), REFUSING])
+def test_a_very_long_key_is_not_repeated(facts: Facts) -> None:
+    """Without this, a client that does not read its responses would fill the memory with them."""
+    key = OURS + "a" * 1_000_000
+    for resource in (labelled(key), annotated(key)):
+        assert len(str(decide_admission(resource, None, facts))) < 3000
+
+
 def test_each_key_of_ours_has_a_place() -> None:
     ours = {
         value
