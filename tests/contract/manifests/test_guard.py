@@ -163,7 +163,8 @@ def test_a_mark_that_awaits_the_operator_is_neither_taken_back_nor_replaced(vari
 
 def test_guard_and_policy_agree_on_what_a_mark_is() -> None:
     expression = expression_of("reprieve-soft-evictions", "marksSet")
-    assert f"in ['{mark.REQUESTED}', '{mark.EVICT}', '{mark.MARKED}']" in expression
+    assert f".orValue('') == '{mark.REQUESTED}'" in expression
+    assert f"in ['{mark.EVICT}', '{mark.MARKED}']" in expression
     assert set(mark.REQUESTING_VALUES) == {mark.REQUESTED, mark.EVICT}
     assert all(value in ("", "false") for value in mark._NOT_A_MARK)
     assert expression.count("['', 'false']") == 2
