@@ -50,6 +50,11 @@ class PlayedCluster:
     """Writes of states that are carried out once, and answered by a closed connection."""
     lost_deletions: set[str] = field(default_factory=set)
     """Pods that are deleted, and whose deletion is so answered."""
+    late_deletions: set[str] = field(default_factory=set)
+    """Pods whose deletion has no answer, and is carried out only before the next one."""
+    lost_deletion: ApiError = field(
+        default_factory=lambda: ApiError(0, "ClientOSError", "the connection was closed")
+    )
     sets: VictimSets = field(init=False)
     registry: ReconcilerRegistry = field(init=False)
     _version: int = 0
@@ -110,6 +115,10 @@ class PlayedCluster:
 
     async def delete_pod(self, pod: VictimPod, state: Eviction) -> bool:
         name = pod.metadata.name or ""
+        if name in self.late_deletions:
+            self.late_deletions.remove(name)
+            self.lost_deletions.add(name)
+            raise ApiError(0, "TimeoutError", "no answer")
         if name.startswith(_WITNESS):
             self.deleted_witnesses.add(name)
         else:
@@ -117,7 +126,7 @@ class PlayedCluster:
         if name in self.lost_deletions:
             self.lost_deletions.remove(name)
             self.delete(name, seconds=state.grace_seconds or 0)
-            raise ApiError(0, "ClientOSError", "the connection was closed")
+            raise self.lost_deletion
         return True
 
     def create(self, name: str, *, node: str = "node", **metadata: dict[str, str]) -> None:

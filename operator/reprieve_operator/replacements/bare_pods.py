@@ -88,6 +88,8 @@ class BarePodController:
             monotonic=clock.monotonic,
         )
         self._completed: set[str] = set()
+        self._unconfirmed: set[str] = set()
+        """Victims whose replacements may be created: the API server's answer was lost."""
         self._queue = ReplacementQueue(clock)
 
     async def store_replacement(self, pod: VictimPod, state: Eviction) -> None:
@@ -183,6 +185,7 @@ class BarePodController:
             self._back_off(uid, place, error)
         if uid not in self._store.pending:
             self._completed.discard(uid)
+            self._unconfirmed.discard(uid)
             self._queue.forget_refusals(uid)
 
     def _back_off(self, uid: str, place: NamespacedName, error: ApiError) -> None:
@@ -205,6 +208,9 @@ class BarePodController:
             self._record_event(
                 uid, place, event_messages.not_requeued("another pod has taken its name")
             )
+        elif uid in self._unconfirmed:
+            count = annotations_of(present.metadata).get(keys.PREEMPTED_COUNT, "")
+            self._report_created(present.metadata.uid or "", count, place)
         await self._store.remove(uid)
 
     async def _free_name(self, present: VictimPod, uid: str, place: NamespacedName) -> None:
@@ -236,11 +242,16 @@ class BarePodController:
                 object_path("pods", place.namespace), record.replacement
             )
         except ApiError as error:
+            if error.is_unanswered:
+                self._unconfirmed.add(uid)
             return self._is_refused_for_good(record, error, uid, place)
         count = record.replacement["metadata"]["annotations"][keys.PREEMPTED_COUNT]
-        self._record_event(made["metadata"]["uid"], place, event_messages.requeued(count))
-        self._metrics.requeues.labels(place.namespace, "reprieve").inc()
+        self._report_created(made["metadata"]["uid"], count, place)
         return True
+
+    def _report_created(self, uid: str, count: str, place: NamespacedName) -> None:
+        self._record_event(uid, place, event_messages.requeued(count))
+        self._metrics.requeues.labels(place.namespace, "reprieve").inc()
 
     def _is_refused_for_good(
         self, record: ReplacementRecord, error: ApiError, uid: str, place: NamespacedName

@@ -121,7 +121,7 @@ class ReconcilerRegistry:
         return self._reconcilers[uid]
 
     def _on_done(self, uid: str, task: "asyncio.Task[None]") -> None:
-        if self._tasks[uid] is not task:
+        if self._tasks.get(uid) is not task:
             return
         reconciler = self._reconcilers.pop(uid)
         del self._tasks[uid]

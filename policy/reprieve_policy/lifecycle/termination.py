@@ -126,10 +126,11 @@ def stays_for_budget(eviction: Eviction, settings: PolicySettings, now: datetime
 def may_stay(eviction: Eviction) -> bool:
     """True for a victim that may stay though its mark is not removed.
 
-    Its preemptor may turn elsewhere (`victim_set`), or a budget hold it at its ceiling.
+    Its preemptor may turn elsewhere (`victim_set`), or a budget hold it at its ceiling. A pod that
+    is evicted with its gang stays or goes as the gang does.
     """
-    is_preempted_alone = eviction.source.is_preemption and not eviction.gang
-    return (is_preempted_alone or eviction.must_evict) and eviction.phase not in TERMINAL
+    is_undecided = eviction.source.is_preemption or eviction.must_evict
+    return is_undecided and not eviction.gang and eviction.phase not in TERMINAL
 
 
 def is_held_by_budget(eviction: Eviction) -> bool:

@@ -230,9 +230,12 @@ def is_victim_of(preemptor_uid: str, target: TargetPod) -> bool:
     state = target.state
     if state is None or state.phase in TERMINAL:
         return target.is_marked
-    # A pod evicted because of its gang or by request says nothing about a preemption. A reprieved
-    # pod does not leave: its preemptor would wait for as long as that takes.
-    return state.source is Source.KOORDINATOR and state.phase is not Phase.REPRIEVED
+    # A pod evicted because of its gang or by request says nothing about a preemption; but a person
+    # may ask for a victim of the guard's, too. A reprieved pod does not leave: its preemptor would
+    # wait for as long as that takes.
+    is_guards = state.source is Source.LABEL and state.initiator == mark.GUARD_INITIATOR
+    is_preempted = state.source is Source.KOORDINATOR or is_guards
+    return is_preempted and state.phase is not Phase.REPRIEVED
 
 
 def _decide_requested(

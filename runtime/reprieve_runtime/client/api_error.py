@@ -40,6 +40,11 @@ class ApiError(Exception):
         return self.status == 0
 
     @property
+    def is_unanswered(self) -> bool:
+        """The call may have been carried out, or be carried out later."""
+        return self.is_unreachable or self.status == HTTPStatus.GATEWAY_TIMEOUT
+
+    @property
     def is_answer_too_large(self) -> bool:
         """The answer has more bytes than the caller reads."""
         return self.is_unreachable and self.reason == ANSWER_TOO_LARGE

@@ -73,16 +73,17 @@ class _MetaVictims(msgspec.Struct, gc=False, rename="pascal"):
 
 class _Args(msgspec.Struct, rename="pascal"):
     pod: _Pod
-    node_name_to_victims: dict[str, _PodVictims | None] | None = None
-    node_name_to_meta_victims: dict[str, _MetaVictims | None] | None = None
+    node_name_to_victims: dict[str, msgspec.Raw] | None = None
+    node_name_to_meta_victims: dict[str, msgspec.Raw] | None = None
 
 
 class _Result(msgspec.Struct, rename="pascal"):
     node_name_to_meta_victims: dict[str, _MetaVictims]
 
 
-_CandidateVictims = Mapping[str, _PodVictims | None] | Mapping[str, _MetaVictims | None]
 _DECODER = msgspec.json.Decoder(_Args)
+_WHOLE = msgspec.json.Decoder(_PodVictims | None), "NodeNameToVictims"
+_UIDS = msgspec.json.Decoder(_MetaVictims | None), "NodeNameToMetaVictims"
 _ENCODE = msgspec.json.Encoder().encode
 
 
@@ -93,13 +94,16 @@ def parse(body: bytes) -> PreemptionArgs | Malformed:
     args = decode(_DECODER, body, "ExtenderPreemptionArgs")
     if isinstance(args, Malformed):
         return args
-    proposed = args.node_name_to_meta_victims or args.node_name_to_victims or {}
-    invalid = _invalid_reason(args.pod.metadata.uid, proposed)
+    invalid = _invalid_reason(args)
     if invalid:
         return Malformed(f"not ExtenderPreemptionArgs: {invalid}")
-    return PreemptionArgs(
-        args.pod.metadata.uid, {node: _uids(victims) for node, victims in proposed.items()}
-    )
+    candidates: dict[str, frozenset[str]] = {}
+    for node, raw in (args.node_name_to_meta_victims or args.node_name_to_victims or {}).items():
+        victims = _victims_of(raw, is_whole=not args.node_name_to_meta_victims)
+        if isinstance(victims, Malformed):
+            return victims
+        candidates[node] = victims
+    return PreemptionArgs(args.pod.metadata.uid, candidates)
 
 
 def render(result: PreemptionResult | None) -> bytes:
@@ -107,26 +111,28 @@ def render(result: PreemptionResult | None) -> bytes:
     return _ENCODE(_Result({} if result is None else {result.node: _meta_victims(result)}))
 
 
-def _invalid_reason(uid: str, proposed: _CandidateVictims) -> str:
+def _invalid_reason(args: _Args) -> str:
     """Return why no scheduler would send this; empty if one would."""
-    if not uid:
+    if not args.pod.metadata.uid:
         return "the pod has no uid"
-    if len(proposed) > _MAX_NODES:
-        return f"{len(proposed)} nodes: must be at most {_MAX_NODES}"
-    most = max((len(_pods_of(victims)) for victims in proposed.values()), default=0)
-    return (
-        f"{most} victims on one node: must be at most {_MAX_VICTIMS}" if most > _MAX_VICTIMS else ""
-    )
+    nodes = len(args.node_name_to_meta_victims or args.node_name_to_victims or {})
+    return f"{nodes} nodes: must be at most {_MAX_NODES}" if nodes > _MAX_NODES else ""
 
 
-def _pods_of(victims: _PodVictims | _MetaVictims | None) -> Sequence[_Pod | _MetaPod]:
-    return (victims and victims.pods) or ()
+def _victims_of(raw: msgspec.Raw, *, is_whole: bool) -> frozenset[str] | Malformed:
+    """Return the uids of the victims on one node.
 
-
-def _uids(victims: _PodVictims | _MetaVictims | None) -> frozenset[str]:
-    return frozenset(
-        pod.uid if isinstance(pod, _MetaPod) else pod.metadata.uid for pod in _pods_of(victims)
-    )
+    Node by node: what is decoded in one call holds up all reviews.
+    """
+    decoder, field = _WHOLE if is_whole else _UIDS
+    victims = decode(decoder, bytes(raw), f"ExtenderPreemptionArgs: {field}")
+    if isinstance(victims, Malformed):
+        return victims
+    pods: Sequence[_Pod | _MetaPod] = (victims and victims.pods) or ()
+    if len(pods) > _MAX_VICTIMS:
+        detail = f"{len(pods)} victims on one node: must be at most {_MAX_VICTIMS}"
+        return Malformed(f"not ExtenderPreemptionArgs: {detail}")
+    return frozenset(pod.uid if isinstance(pod, _MetaPod) else pod.metadata.uid for pod in pods)
 
 
 def _meta_victims(result: PreemptionResult) -> _MetaVictims:

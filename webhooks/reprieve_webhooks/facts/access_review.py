@@ -18,7 +18,7 @@ from reprieve_runtime.client.access_review import has_right
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.single_flight import RateLimitedError, SingleFlight
 from reprieve_webhooks.admission.review import UserInfo
-from reprieve_webhooks.lookups.limits import DEFAULT_LIMITS
+from reprieve_webhooks.lookups.limits import FAIR_LIMITS
 
 TTL_SECONDS = 10.0
 """A permission that is granted or revoked takes effect after at most this time."""
@@ -34,27 +34,36 @@ class AccessReviewer:
         self._api = api
         self._timeout_seconds = timeout_seconds
         self._single_flight: SingleFlight[tuple[bytes, Permission], bool] = SingleFlight(
-            TTL_SECONDS, limits=DEFAULT_LIMITS
+            TTL_SECONDS, limits=FAIR_LIMITS
         )
 
     async def missing_permissions(
-        self, user: UserInfo, needed: Iterable[Permission]
+        self, user: UserInfo, needed: Iterable[Permission], namespace: str
     ) -> frozenset[Permission]:
-        """Return the `needed` permissions that the user lacks; `ApiError` if they are unknown."""
+        """Return the `needed` permissions that the user lacks; `ApiError` if they are unknown.
+
+        The namespace of the object under review has a share of the calls. A user may have very many
+        tokens, and each counts as another user.
+        """
         encoded = msgspec.json.encode(user)
         if len(encoded) > _MAX_USER_BYTES:
             return frozenset(needed)
         # A digest, so that the cache does not grow with the length of user names.
         digest = hashlib.sha256(encoded).digest()
         held = {
-            permission: await self._is_allowed(user, digest, permission) for permission in needed
+            permission: await self._is_allowed(user, digest, permission, namespace)
+            for permission in needed
         }
         return frozenset(permission for permission, is_held in held.items() if not is_held)
 
-    async def _is_allowed(self, user: UserInfo, digest: bytes, permission: Permission) -> bool:
+    async def _is_allowed(
+        self, user: UserInfo, digest: bytes, permission: Permission, namespace: str
+    ) -> bool:
         try:
             return await self._single_flight.do(
-                (digest, permission), partial(self._create_review, user, permission)
+                (digest, permission),
+                partial(self._create_review, user, permission),
+                namespace=namespace,
             )
         except RateLimitedError:
             # Without this, a user with enough accounts to exceed the limit would have the

@@ -8,25 +8,30 @@ and the `failurePolicy` decides.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from reprieve_policy.admission import permissions
 from reprieve_policy.checkpointing.agent import CheckpointService
 from reprieve_policy.config.annotation_values import LONGEST
 from reprieve_policy.config.namespace import OFF, NamespacePolicy
 from reprieve_policy.facts import NO_JOB_REQUESTS, Facts, GangStatement, GangTraits, JobRequests
-from reprieve_policy.gangs import gate, membership, pod_group
+from reprieve_policy.gangs import gate, membership
+from reprieve_policy.keys import DISRUPTION_MODE, PREEMPTION_PRIORITY_CLASS
 from reprieve_policy.kube import controllers
-from reprieve_policy.kube.objects import Resource, annotations_of, pod_views
+from reprieve_policy.kube.objects import Resource, pod_views
 from reprieve_policy.kube.template_kinds import TemplateKinds
 from reprieve_policy.lifecycle.ledger import LedgerEntry
-from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
+from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_runtime.policy_config_map import PolicyConfigMap
 from reprieve_webhooks.admission.review import AdmissionRequest
 from reprieve_webhooks.lookups.getter import CachedGetter
+from reprieve_webhooks.lookups.limits import FAIR_LIMITS, MAX_OBJECT_BYTES
 
 from .access_review import AccessReviewer
 from .gang_records import GangRecords
@@ -37,6 +42,8 @@ from .job_pods import JobPods
 from .namespace_policies import DEFAULT_POLICY, NamespacePolicyReader
 from .priority_classes import PriorityClassReader
 from .quotas import ElasticQuotas
+
+_LOG = logging.getLogger(__name__)
 
 
 class ClusterFacts:
@@ -74,9 +81,11 @@ class ClusterFacts:
         self._inheritance = Inheritance(api, lookup_timeout_seconds=lookup_timeout_seconds)
         self._workload_getter = CachedGetter(
             api,
-            PartialObjectMetadata,
+            _NativeWorkload,
             _annotations_for_groups,
             timeout_seconds=lookup_timeout_seconds,
+            limits=FAIR_LIMITS,
+            max_bytes=MAX_OBJECT_BYTES,
         )
         self._watched_for_pods = (
             self._namespaces.reflector.store,
@@ -196,12 +205,20 @@ class ClusterFacts:
         )
 
     async def _workload_annotations(self, group: Resource, namespace: str) -> Mapping[str, str]:
-        """Return the annotations of the Workload that a PodGroup is made from."""
+        """Return the annotations of the Workload that a PodGroup is made from.
+
+        Never raises: without them, the other rules still hold for the group.
+        """
         named = None if group.spec is None else group.spec.workloadRef
         if group.kind != "PodGroup" or named is None:
             return {}
-        found = await self._workload_getter.find("workloads", named.workloadName or "", namespace)
-        return found or {}
+        name = named.workloadName or ""
+        try:
+            return await self._workload_getter.find("workloads", name, namespace) or {}
+        except (ApiError, msgspec.MsgspecError) as error:
+            extra = {"namespace": namespace, "error": str(error)}
+            _LOG.warning("could not read a Workload; its PodGroup inherits nothing", extra=extra)
+            return {}
 
     async def _with_missing_permissions(
         self, request: AdmissionRequest, resource: Resource, facts: Facts
@@ -212,9 +229,8 @@ class ClusterFacts:
         # For what a controller makes from a template, the author of the template needed the right.
         if not needed or controllers.is_made_from_template(resource, user.username):
             return facts
-        return replace(
-            facts, missing_permissions=await self._access_reviewer.missing_permissions(user, needed)
-        )
+        missing = await self._access_reviewer.missing_permissions(user, needed, request.namespace)
+        return replace(facts, missing_permissions=missing)
 
     async def gang_traits(
         self, request: AdmissionRequest, resource: Resource, facts: Facts
@@ -284,17 +300,32 @@ class ClusterFacts:
 _ADMIN_KINDS = frozenset({"Namespace", "ConfigMap"})
 
 
-def _annotations_for_groups(workload: PartialObjectMetadata) -> Mapping[str, str]:
+class _WorkloadAnnotations(msgspec.Struct, gc=False):
+    """Those that PodGroups take over (`pod_group.WORKLOAD_KEYS`)."""
+
+    priority_class: str | None = msgspec.field(default=None, name=PREEMPTION_PRIORITY_CLASS)
+    disruption_mode: str | None = msgspec.field(default=None, name=DISRUPTION_MODE)
+
+
+class _NativeWorkloadMeta(msgspec.Struct, gc=False):
+    annotations: _WorkloadAnnotations | None = None
+
+
+class _NativeWorkload(msgspec.Struct, gc=False):
+    metadata: _NativeWorkloadMeta = msgspec.field(default_factory=_NativeWorkloadMeta)
+
+
+def _annotations_for_groups(workload: _NativeWorkload) -> Mapping[str, str]:
     """Return the annotations of a Workload that its PodGroups take over.
 
     They stay in memory for a while, and what is longer can be no valid value.
     """
-    annotations = annotations_of(workload.metadata)
-    return {
-        key: annotations[key]
-        for key in pod_group.WORKLOAD_KEYS
-        if key in annotations and len(annotations[key]) <= LONGEST
+    found = workload.metadata.annotations or _WorkloadAnnotations()
+    stated = {
+        PREEMPTION_PRIORITY_CLASS: found.priority_class,
+        DISRUPTION_MODE: found.disruption_mode,
     }
+    return {key: text for key, text in stated.items() if text is not None and len(text) <= LONGEST}
 
 
 def _gang_key(pod: Resource) -> tuple[str, str] | None:

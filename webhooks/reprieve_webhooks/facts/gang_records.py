@@ -26,7 +26,7 @@ from reprieve_policy.kube.objects import Resource, pod_views
 from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.single_flight import SingleFlight
-from reprieve_webhooks.lookups.limits import DEFAULT_LIMITS
+from reprieve_webhooks.lookups.limits import FAIR_LIMITS
 
 from . import gang_members
 from .gang_members import AdmittedMember, GangMemberReader
@@ -69,7 +69,7 @@ class GangRecords:
         self._count_lookup = count
         self._monotonic = monotonic
         self._single_flight: SingleFlight[_Key, GangTraits | None] = SingleFlight(
-            0.0, limits=DEFAULT_LIMITS, monotonic=monotonic
+            0.0, limits=FAIR_LIMITS, monotonic=monotonic
         )
         self._records: BoundedDict[_Key, _GangRecord] = BoundedDict(max_gangs)
 
@@ -116,14 +116,14 @@ class GangRecords:
 
     async def _confirm(self, key: _Key, gang: Gang, facts: Facts) -> GangTraits | None:
         read = partial(self._read_traits, gang, key[0], facts)
-        traits = await self._single_flight.do(key, read)
+        traits = await self._single_flight.do(key, read, namespace=key[0])
         record = self._records.get(key)
         if traits is None and record is not None and self._age(record) <= IN_FLIGHT_SECONDS:
             # A pod was admitted a moment ago, and may not be stored yet. What is not stored refuses
             # nothing: a client that reaches the port could have pods admitted that are never made,
             # and so keep the real ones of a gang out.
             await asyncio.sleep(_STORED_SECONDS)
-            traits = await self._single_flight.do(key, read)
+            traits = await self._single_flight.do(key, read, namespace=key[0])
             record = self._records.get(key)
         self._count_lookup("no-member" if traits is None else "member")
         if traits is None:

@@ -19,7 +19,7 @@ from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Key, Reflector
 from reprieve_runtime.lease import Lease, LeaseSpec
 from reprieve_webhooks.lookups.getter import CachedGetter
-from reprieve_webhooks.lookups.limits import MAX_OBJECT_BYTES
+from reprieve_webhooks.lookups.limits import FAIR_LIMITS, MAX_OBJECT_BYTES
 
 _LOG = logging.getLogger(__name__)
 
@@ -97,6 +97,7 @@ class GateFacts:
             gate.PodController,
             _count_of,
             timeout_seconds=lookup_timeout_seconds,
+            limits=FAIR_LIMITS,
             max_bytes=MAX_OBJECT_BYTES,
         )
         # A StatefulSet's status announces a rollout before the first pod of it is made. With a
@@ -107,6 +108,7 @@ class GateFacts:
             _count_of,
             timeout_seconds=lookup_timeout_seconds,
             ttl_seconds=0.0,
+            limits=FAIR_LIMITS,
             max_bytes=MAX_OBJECT_BYTES,
         )
 

@@ -14,6 +14,7 @@ from reprieve_policy.lifecycle import termination
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_policy.lifecycle.termination import EvictionMethod
 from reprieve_runtime.backoff import jittered
+from reprieve_runtime.client.api import ApiError
 
 _MAX_JOB_POLL_SECONDS, _JOB_POLL_JITTER = 2.4, 1 / 3
 """Between two reads of the other pods of a Job: 1.6 to 2.4 s."""
@@ -49,7 +50,12 @@ class JobSuspension:
         Raises `ApiError`.
         """
         backoff = timedelta(seconds=self._policy.current.suspended_job_backoff_seconds)
-        until = await self._jobs.suspend(pod, backoff)
+        try:
+            until = await self._jobs.suspend(pod, backoff)
+        except ApiError as error:
+            # Its controller may delete the pod before the next try.
+            self._waits_for_job |= error.is_unanswered
+            raise
         if until is not None:
             owner = controller_of(pod.metadata)
             assert owner is not None

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from http import HTTPStatus
 
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
@@ -127,6 +126,7 @@ class Termination:
         self._handover.on_victim_gone(pod.metadata.uid or "")
         self._handover.reset()
         self._eviction_retry.reset()
+        self._is_end_unconfirmed = False
         return written
 
     async def release_unwritten(self, pod: VictimPod, refused_for: timedelta) -> None:
@@ -171,32 +171,38 @@ class Termination:
         with self._unconfirmed_end():
             is_deleted = await self._writes.delete_pod(pod, state)
         if is_deleted:
-            self._reporter.report_deleted(pod, state)
+            self._report_end(pod, state)
+        else:
+            self._report_unconfirmed_end(pod, state)
         return None
 
     async def _evict(self, pod: VictimPod, state: Eviction) -> float | None:
         with self._unconfirmed_end():
             pause = await self._eviction_retry.evict(pod, state)
         if pause is None:
-            self._reporter.report_deleted(pod, state)
+            self._report_end(pod, state)
         return pause
 
     @contextmanager
     def _unconfirmed_end(self) -> Iterator[None]:
-        """Note, if the answer to a call is missing, that the call may have been carried out."""
+        """Note, if the answer to a call is missing, that the pod may be deleted by it.
+
+        Also later: then the next call finds the pod changed, or gone.
+        """
         try:
             yield
         except ApiError as error:
-            is_timeout = error.status == HTTPStatus.GATEWAY_TIMEOUT
-            self._is_end_unconfirmed = error.is_unreachable or is_timeout
+            self._is_end_unconfirmed |= error.is_unanswered
             raise
+
+    def _report_end(self, pod: VictimPod, state: Eviction) -> None:
         self._is_end_unconfirmed = False
+        self._reporter.report_deleted(pod, state)
 
     def _report_unconfirmed_end(self, pod: VictimPod, state: Eviction) -> None:
         """Report, once, a deletion whose answer was lost."""
         if self._is_end_unconfirmed:
-            self._is_end_unconfirmed = False
-            self._reporter.report_deleted(pod, state)
+            self._report_end(pod, state)
 
     async def _wait_for_deletion(self, pod: VictimPod, decision: LifecycleDecision) -> float:
         state = decision.eviction

@@ -309,6 +309,25 @@ async def test_an_unreadable_pod_does_not_block_other_replacements(cluster: Clus
     )
 
 
+async def test_a_replacement_that_is_created_though_the_answer_is_lost_is_reported(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.preserve(cluster.store(), "train")
+    del cluster.objects[f"{PODS}/train"]
+    create = cluster.create
+    lost = [ApiError(0, "ClientOSError", "the connection was closed")]
+
+    async def lose(path: str, document: Any) -> Any:
+        made = await create(path, document)
+        if path == PODS and lost:
+            raise lost.pop()
+        return made
+
+    monkeypatch.setattr(cluster, "create", lose)
+    await attend(cluster, lambda: not cluster.records)
+    assert [event[:2] for event in cluster.told] == [("train", "SoftEvictionRequeued")]
+
+
 TRAIN = f"{PODS}/train"
 FINISHED = replace(
     an_eviction().hinted(deadline=after(600)).build(),

@@ -17,6 +17,7 @@ from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.victims.assessment import Assessment, VictimAssessor
 from reprieve_operator.victims.checkpoint_session import CheckpointSession
 from reprieve_policy import keys
+from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.eviction import (
     CheckpointOutcome,
@@ -25,12 +26,19 @@ from reprieve_policy.lifecycle.eviction import (
     Protection,
     ProtectionReason,
 )
+from reprieve_runtime.client.api import ApiError
 from reprieve_testing.objects.builders import an_eviction
 from reprieve_testing.played_cluster import SAVES, PlayedCluster
 from reprieve_testing.servers.stub_api import until
 
 PODS = ("a", "b", "c")
 GANG = {keys.POD_GROUP: "train"}
+BY_GUARD = {
+    keys.KOORDINATOR_SOFT_EVICTION: mark.render(
+        mark.Mark(initiator=mark.GUARD_INITIATOR, reason="preemption")
+    ),
+    keys.PREEMPTOR: "uid-of-high",
+}
 
 
 @dataclass(frozen=True)
@@ -88,12 +96,7 @@ async def be_deleted_by_a_user(cluster: PlayedCluster) -> None:
 async def be_refused(cluster: PlayedCluster) -> None:
     for name in PODS:
         cluster.change(name, labels={keys.PREEMPTIBLE: "false"})
-    asked = mark.render(mark.Mark(initiator=mark.GUARD_INITIATOR, reason="preemption"))
-    cluster.show(
-        "a",
-        labels={keys.SOFT_EVICTION: mark.MARKED},
-        annotations={keys.KOORDINATOR_SOFT_EVICTION: asked, keys.PREEMPTOR: "uid-of-high"},
-    )
+    cluster.show("a", labels={keys.SOFT_EVICTION: mark.MARKED}, annotations=BY_GUARD)
     await until(lambda: cluster.phase("a") is Phase.SPARED)
 
 
@@ -155,6 +158,62 @@ async def test_a_lost_answer_changes_nothing_for_a_gang(
 async def test_a_lost_answer_to_a_deletion_changes_nothing() -> None:
     """Without this, the losses of an API server under stress would be in no Event and no metric."""
     await check_same(save_and_go, deletions=PODS)
+
+
+async def test_a_deletion_that_is_given_up_and_arrives_late_is_reported() -> None:
+    conflict = ApiError(409, "Conflict", "the pod has changed")
+    late = PlayedCluster(late_deletions={"a"}, lost_deletion=conflict)
+    for cluster in (PlayedCluster(), late):
+        await save_and_go(a_gang(cluster))
+        await until(
+            lambda cluster=cluster: cluster.events.count(("a", "SoftEvictionDeleting")) == 1
+        )
+        await cluster.registry.close()
+    assert not late.late_deletions
+    assert not late.lost_deletions
+
+
+class RefusingEvictions(PlayedCluster):
+    """A budget allows no eviction."""
+
+    async def evict_pod(self, *_: object) -> None:
+        raise ApiError(429, "TooManyRequests", "", causes=[("DisruptionBudget", "needs 3 pods")])
+
+
+@pytest.mark.parametrize("whose", ["a person's", "a younger pod's preemptor"])
+async def test_no_request_deletes_a_gang_that_a_budget_holds_also_with_a_new_operator(
+    whose: str,
+) -> None:
+    """`d` is younger than the request to evict the gang, and no part of that."""
+    cluster = RefusingEvictions(ceiling_seconds=2, resync_seconds=0.2)
+    a_gang(cluster)
+    cluster.show("a", labels={keys.SOFT_EVICTION: mark.EVICT})
+    await until(lambda: all(cluster.phase(name) is Phase.HINTED for name in PODS))
+    cluster.create("d", labels=GANG, annotations=SAVES)
+    younger = replace(
+        cluster.pods["d"].metadata,
+        creationTimestamp=timestamp.render(Clock().now() + timedelta(seconds=1)),
+    )
+    cluster.pods["d"] = replace(cluster.pods["d"], metadata=younger)
+    if whose == "a younger pod's preemptor":
+        cluster.show("d", labels={keys.SOFT_EVICTION: mark.MARKED}, annotations=BY_GUARD)
+        await until(lambda: cluster.phase("d") is Phase.HINTED)
+    else:
+        cluster.show("b", labels={keys.SOFT_EVICTION: mark.REQUESTED})
+    await cluster.registry.close()
+    follower = RefusingEvictions(ceiling_seconds=2, resync_seconds=0.2)
+    follower.pods, follower._version = cluster.pods, cluster._version
+    follower.sets.on_listed()
+    for name in PODS:
+        follower.answer(name)
+    await until(
+        lambda: (
+            {outcome for _, outcome in outcome_of(follower).outcomes.values()}  # type: ignore[misc]  # all have one
+            == {CheckpointOutcome.HELD_BY_BUDGET}
+        )
+    )
+    assert not follower.deleted.keys() & set(PODS)
+    await follower.registry.close()
 
 
 async def check_same(

@@ -210,7 +210,8 @@ async def test_a_flood_of_users_is_neither_passed_on_nor_kept_and_grants_nothing
         seconds = asyncio.get_running_loop().time() - started
 
         calls = fixture.stub.calls[ACCESS_REVIEWS]
-        assert calls <= limits.BURST_CALLS + seconds * limits.CALLS_PER_SECOND + 1
+        most = limits.BURST_CALLS + seconds * limits.CALLS_PER_SECOND
+        assert calls <= most // 2 + 1, "the rest is for other namespaces"
         kept: Any = fixture.facts._access_reviewer._single_flight
         assert len(kept._calls) <= single_flight._MAX_RESULTS
 

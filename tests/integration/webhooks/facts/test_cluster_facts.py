@@ -315,6 +315,26 @@ async def test_what_the_workload_of_a_new_pod_group_states_is_read(
         assert (await ready.facts_for(without)).workload_annotations == {}
 
 
+@pytest.mark.parametrize("why", ["it is too large", "it cannot be read", "very many are read"])
+async def test_a_pod_group_whose_workload_is_not_read_is_checked_all_the_same(
+    tmp_path: Path, why: str
+):
+    large = {f"a{number}": "" for number in range(60_000)} if why == "it is too large" else {}
+    stated: Any = [] if why == "it cannot be read" else STATED | large
+    train = {"metadata": {"name": "train", "annotations": stated}}
+    async with cluster(tmp_path, **{WORKLOADS: {"train": train}}) as ready:
+        if why == "very many are read":
+            await asyncio.gather(*(inherits(ready, f"other-{number}") for number in range(200)))
+            assert ready.stub.calls.total() < 100
+        assert await inherits(ready, "train") == {}
+
+
+async def inherits(ready: Cluster, workload: str) -> Mapping[str, str]:
+    named = WorkloadReference(workloadName=workload)
+    group = replace(a_pod_group().build(), spec=Spec(workloadRef=named))
+    return (await ready.facts_for(group)).workload_annotations
+
+
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team/jobsets"
 
 

@@ -251,8 +251,8 @@ async def test_a_flood_of_new_gangs_is_not_passed_on_to_the_api_server(tmp_path:
     async with replica(tmp_path) as one:
         flood = (one.is_admitted(member("a", f"gang-{number}")) for number in range(1000))
         assert all(await asyncio.gather(*flood))
-        assert one.calls == limits.BURST_CALLS
-        assert len(one.gangs) == limits.BURST_CALLS
+        assert one.calls == limits.BURST_CALLS // 2, "the rest is for other namespaces"
+        assert len(one.gangs) == limits.BURST_CALLS // 2
 
 
 async def test_the_number_of_records_is_bounded_and_the_longest_unused_is_dropped(tmp_path: Path):

@@ -946,8 +946,8 @@ BY_REQUEST = {"source": Source.LABEL, "cause": PreemptionCause.REQUEST, "must_ev
 
 @pytest.mark.parametrize(
     "begun",
-    [BY_SCHEDULER, BY_DRAIN, replace(BY_DRAIN, source=Source.GANG, gang="train")],
-    ids=["a scheduler's", "a drain's", "a drain's, of a gang"],
+    [BY_SCHEDULER, BY_DRAIN],
+    ids=["a scheduler's", "a drain's"],
 )
 def test_a_request_replaces_an_eviction_after_which_the_pod_may_stay(begun: Eviction) -> None:
     asked = ObservedVictim(is_requested_again=True)
@@ -963,6 +963,7 @@ def test_a_request_replaces_an_eviction_after_which_the_pod_may_stay(begun: Evic
     ("begun", "is_an_eviction"),
     [
         (replace(BY_SCHEDULER, gang="train"), False),
+        (replace(BY_DRAIN, source=Source.GANG, gang="train"), False),
         (replace(HINTED_BY.build(), source=Source.GANG, gang="train"), False),
         (HINTED_BY.build(), False),
         (replace(BY_SCHEDULER, phase=CANCELLED), False),
@@ -971,6 +972,7 @@ def test_a_request_replaces_an_eviction_after_which_the_pod_may_stay(begun: Evic
     ],
     ids=[
         "of a gang that is preempted",
+        "of a gang that is drained",
         "of another pod of a gang",
         "that a person asked for",
         "that is over",

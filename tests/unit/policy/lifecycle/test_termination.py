@@ -156,7 +156,7 @@ PREEMPTED = replace(HINTED, source=Source.KOORDINATOR)
         (PREEMPTED, True),
         (replace(PREEMPTED, gang="train"), False),
         (replace(HINTED, must_evict=True), True),
-        (replace(HINTED, must_evict=True, gang="train", source=Source.GANG), True),
+        (replace(HINTED, must_evict=True, gang="train", source=Source.GANG), False),
         (replace(PREEMPTED, phase=Phase.CANCELLED), False),
     ],
 )

@@ -570,6 +570,7 @@ def going(phase: Phase = Phase.HINTED, source: Source = Source.KOORDINATOR) -> E
 
 
 FOR_HIGH = "preempted by pod uid-of-high"
+ASKED_FOR = replace(going(source=Source.LABEL), initiator=mark.GUARD_INITIATOR)
 BUSY = {
     "no pod": ([], False),
     "a victim that saves elsewhere": ([(a_victim(state=going()), "there")], True),
@@ -584,6 +585,15 @@ BUSY = {
     "a victim that a user has marked since": (
         [(a_victim(state=going(source=Source.LABEL)), "there")],
         False,
+    ),
+    "a victim that its owner asks for, too": (
+        [
+            (
+                a_victim(state=replace(going(source=Source.LABEL), initiator=mark.GUARD_INITIATOR)),
+                "there",
+            )
+        ],
+        True,
     ),
     "a victim that is marked and not yet notified": ([(a_victim(is_marked=True), "there")], True),
     "a victim that was marked again after a cancellation": (

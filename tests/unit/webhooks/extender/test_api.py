@@ -86,6 +86,12 @@ MALFORMED = {
         + b"{}]}}}",
         f"more than {api.MAX_VALUES} values",
     ),
+    "very many nodes": (
+        b'{"Pod":{"metadata":{"uid":"x"}},"NodeNameToMetaVictims":{'
+        + b",".join(b'"%d":{}' % number for number in range(20_001))
+        + b"}}",
+        "20001 nodes: must be at most 20000",
+    ),
     "a review": (b'{"apiVersion":"admission.k8s.io/v1","request":{}}', "Pod"),
 }
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 import msgspec
+import pytest
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.pods import VictimPod
@@ -16,6 +17,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.machine import LifecycleDecision
+from reprieve_runtime.client.api import ApiError
 from reprieve_testing.objects.builders import after, an_eviction
 
 STATE = replace(an_eviction().ended(CheckpointOutcome.SAVED).build(), phase=Phase.TERMINATING)
@@ -48,6 +50,7 @@ class SuspendedJob:
     current: PolicySettings = field(default_factory=PolicySettings)
     reported: list[str] = field(default_factory=list)
     is_retracted: bool = False
+    is_answer_lost: bool = False
 
     def __post_init__(self) -> None:
         clock = Clock(now=lambda: after(0), monotonic=lambda: 0.0)
@@ -72,6 +75,8 @@ class SuspendedJob:
         """Record nothing: the Job's own Event is not what is tested."""
 
     async def suspend(self, pod: VictimPod, backoff: timedelta) -> datetime:  # noqa: ARG002
+        if self.is_answer_lost:
+            raise ApiError(0, "ClientOSError", "the connection was closed")
         return after(0) + backoff
 
     def report_finalizers(self, pod: VictimPod, state: Eviction) -> float:  # noqa: ARG002
@@ -91,6 +96,15 @@ def test_a_pod_that_is_gone_before_its_deletion_was_seen_is_reported() -> None:
     job = SuspendedJob()
     termination = job.termination()
     asyncio.run(job.suspension.suspend(POD))
+    termination.on_pod_gone("u", POD)
+    assert job.reported == ["p saved"]
+
+
+def test_a_pod_whose_jobs_suspension_had_no_answer_is_reported() -> None:
+    job = SuspendedJob(is_answer_lost=True)
+    termination = job.termination()
+    with pytest.raises(ApiError):
+        asyncio.run(job.suspension.suspend(POD))
     termination.on_pod_gone("u", POD)
     assert job.reported == ["p saved"]
 
