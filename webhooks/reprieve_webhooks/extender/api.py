@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from reprieve_runtime import deep
 from reprieve_webhooks.admission import large_review
 from reprieve_webhooks.admission.review import Malformed, decode
 
@@ -24,10 +25,12 @@ _MAX_VICTIMS = _MAX_NODES
 gang that is evicted as a unit is proposed with its pods on all nodes (kube-scheduler 1.37,
 `getCrossNodesVictims`): one pod on each node is accepted."""
 
-MAX_VALUES = 2_000_000
-"""In one call: three times the uids of all pods of 5,000 full nodes, or as many as the whole pods
-of 15,000 victims have. Of `{},` as victims, a call of 48 MiB would take a gigabyte of memory, and
-keep reviews waiting for seconds."""
+MAX_VALUES = 1_400_000
+"""In one call: twice the uids of all pods of 5,000 full nodes, or as many as the whole pods of
+11,000 victims have. Of `{},` as victims, a call of 48 MiB would take a gigabyte of memory, and keep
+reviews waiting for seconds."""
+_MAX_FIELDS = 1000
+"""Of the call and of its pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +88,17 @@ _DECODER = msgspec.json.Decoder(_Args)
 _WHOLE = msgspec.json.Decoder(_PodVictims | None), "NodeNameToVictims"
 _UIDS = msgspec.json.Decoder(_MetaVictims | None), "NodeNameToMetaVictims"
 _ENCODE = msgspec.json.Encoder().encode
+_TO_BRACKET_OR_COMMA, _DEPTH_OF_NODES = deep.up_to(b"[]{},"), 2
 
 
 def parse(body: bytes) -> PreemptionArgs | Malformed:
     """Decode the arguments of a call."""
-    if large_review.count_values(body, MAX_VALUES) > MAX_VALUES:
+    values = large_review.count_values(body, MAX_VALUES)
+    if values > MAX_VALUES:
         return Malformed(f"not ExtenderPreemptionArgs: more than {MAX_VALUES} values")
+    # Of half as many, the nodes take 100 MiB.
+    if values and _has_too_many_nodes(body):
+        return Malformed(f"not ExtenderPreemptionArgs: more than {_MAX_NODES} nodes")
     args = decode(_DECODER, body, "ExtenderPreemptionArgs")
     if isinstance(args, Malformed):
         return args
@@ -109,6 +117,19 @@ def parse(body: bytes) -> PreemptionArgs | Malformed:
 def render(result: PreemptionResult | None) -> bytes:
     """Encode the result; the scheduler does not preempt on a node that is not in it."""
     return _ENCODE(_Result({} if result is None else {result.node: _meta_victims(result)}))
+
+
+def _has_too_many_nodes(body: bytes) -> bool:
+    """Return whether the objects in the call's own have more fields than all nodes are."""
+    depth = fields = 0
+    for found in _TO_BRACKET_OR_COMMA.finditer(body):
+        if found[1] == b",":
+            fields += depth == _DEPTH_OF_NODES
+        else:
+            depth += 1 if found[1] in (b"[", b"{") else -1
+        if fields > _MAX_NODES + _MAX_FIELDS:
+            return True
+    return False
 
 
 def _invalid_reason(args: _Args) -> str:

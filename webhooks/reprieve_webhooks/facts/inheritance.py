@@ -15,7 +15,7 @@ from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_webhooks.lookups.getter import CachedGetter
-from reprieve_webhooks.lookups.limits import MAX_OBJECT_BYTES
+from reprieve_webhooks.lookups.limits import FAIR_LIMITS, MAX_OBJECT_BYTES
 
 from .ledgers import LedgerCache
 
@@ -50,6 +50,7 @@ class Inheritance:
             _identity_of,
             timeout_seconds=lookup_timeout_seconds,
             ttl_seconds=0.0,
+            limits=FAIR_LIMITS,
             max_bytes=MAX_OBJECT_BYTES,
         )
         self._root_owners: BoundedDict[tuple[str, OwnerReference], OwnerReference | None] = (

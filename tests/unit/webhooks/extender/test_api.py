@@ -92,6 +92,12 @@ MALFORMED = {
         + b"}}",
         "20001 nodes: must be at most 20000",
     ),
+    "so many nodes that they are not decoded": (
+        b'{"Pod":{"metadata":{"uid":"x"}},"NodeNameToMetaVictims":{'
+        + b",".join(b'"%d":0' % number for number in range(api.MAX_VALUES // 2 + 10))
+        + b"}}",
+        "more than 20000 nodes",
+    ),
     "a review": (b'{"apiVersion":"admission.k8s.io/v1","request":{}}', "Pod"),
 }
 
