@@ -114,6 +114,10 @@ class GangCounts:
         at = counted.counted_at + self._recount_seconds if is_settled else counted.settles_at
         return max(0.0, max(at, counted.retry_at) - self._clock.monotonic())
 
+    def retry_seconds(self, counted: CountedGang) -> float:
+        """Return the seconds until a list that failed may be made again; 0 if none failed."""
+        return max(0.0, counted.retry_at - self._clock.monotonic())
+
     async def observe(
         self,
         counted: CountedGang,
@@ -129,7 +133,7 @@ class GangCounts:
 
     async def count(self, counted: CountedGang, pod: LabelledPod) -> bool:
         """List the members now; `False` if that failed, or is not allowed in this pass."""
-        if not self._may_count(pod):
+        if self.retry_seconds(counted) or not self._may_count(pod):
             return False
         try:
             async with self._list_semaphore:

@@ -204,7 +204,8 @@ class GateController:
         """Wait for pods to be created, or for those released to be placed."""
         now, end = self._clock.now(), one.gang.placed_until(self._policy.current.ceiling_seconds)
         if one.gang.released:
-            return self._recount_seconds if end is None else _seconds_between(now, end)
+            left = self._recount_seconds if end is None else _seconds_between(now, end)
+            return max(left, self._counts.retry_seconds(one.counted))
         if 0 < one.gang.minimum <= one.gang.count:
             # Other controllers hold its pods, too: the watch shows when they no longer do.
             return self._recount_seconds

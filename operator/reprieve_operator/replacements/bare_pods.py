@@ -209,6 +209,7 @@ class BarePodController:
                 uid, place, event_messages.not_requeued("another pod has taken its name")
             )
         elif uid in self._unconfirmed:
+            self._unconfirmed.remove(uid)
             count = annotations_of(present.metadata).get(keys.PREEMPTED_COUNT, "")
             self._report_created(present.metadata.uid or "", count, place)
         await self._store.remove(uid)

@@ -70,6 +70,10 @@ class JobSuspension:
         self._waits_for_job = True
         return jittered(_MAX_JOB_POLL_SECONDS, _JOB_POLL_JITTER)
 
+    def forget(self) -> None:
+        """Note that the pod is deleted, so that no suspension is what deletes it."""
+        self._waits_for_job = False
+
     def report_deletion(self, pod: VictimPod, state: Eviction) -> None:
         """Report, once, that the Job's suspension has deleted the pod."""
         if self._waits_for_job:

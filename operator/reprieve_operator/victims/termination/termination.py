@@ -197,6 +197,7 @@ class Termination:
 
     def _report_end(self, pod: VictimPod, state: Eviction) -> None:
         self._is_end_unconfirmed = False
+        self._job_suspension.forget()
         self._reporter.report_deleted(pod, state)
 
     def _report_unconfirmed_end(self, pod: VictimPod, state: Eviction) -> None:

@@ -324,8 +324,13 @@ async def test_a_replacement_that_is_created_though_the_answer_is_lost_is_report
         return made
 
     monkeypatch.setattr(cluster, "create", lose)
+    (record,) = (path for path in cluster.objects if path.startswith(RECORDS))
+    cluster.refuses[record] = ApiError(503, "Unavailable", "the record stays for a while")
+    reported = [("train", "SoftEvictionRequeued")]
+    await attend(cluster, lambda: [event[:2] for event in cluster.told] == reported)
+    cluster.refuses.clear()
     await attend(cluster, lambda: not cluster.records)
-    assert [event[:2] for event in cluster.told] == [("train", "SoftEvictionRequeued")]
+    assert [event[:2] for event in cluster.told] == reported
 
 
 TRAIN = f"{PODS}/train"

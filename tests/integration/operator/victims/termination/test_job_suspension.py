@@ -88,6 +88,12 @@ class SuspendedJob:
     def on_victim_gone(self, uid: str, *, has_finished: bool = False) -> None:
         """Do nothing: no bare pod."""
 
+    async def delete_pod(self, *_: object) -> bool:
+        return True
+
+    def report_deleted(self, pod: VictimPod, state: Eviction) -> None:  # noqa: ARG002
+        self.reported.append(f"{pod.metadata.name} deleted")
+
     def report_suspended(self, pod: VictimPod, state: Eviction) -> None:
         self.reported.append(f"{pod.metadata.name} {state.outcome}")
 
@@ -121,6 +127,15 @@ def test_a_deletion_that_was_seen_is_not_reported_again_when_the_pod_is_gone() -
     asyncio.run(run())
     termination.on_pod_gone("u", deleted)
     assert job.reported == ["p saved"]
+
+
+def test_a_pod_that_waited_for_its_job_and_is_deleted_by_itself_is_reported_once() -> None:
+    job = SuspendedJob()
+    termination = job.termination()
+    job.suspension.wait()
+    asyncio.run(termination._delete(POD, STATE))
+    termination.on_pod_gone("u", POD)
+    assert job.reported == ["p deleted"]
 
 
 def test_a_pod_whose_job_was_not_suspended_is_not_reported() -> None:
