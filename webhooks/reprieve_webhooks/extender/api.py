@@ -102,12 +102,14 @@ def parse(body: bytes) -> PreemptionArgs | Malformed:
     args = decode(_DECODER, body, "ExtenderPreemptionArgs")
     if isinstance(args, Malformed):
         return args
-    invalid = _invalid_reason(args)
+    is_whole = not args.node_name_to_meta_victims
+    proposed = (args.node_name_to_victims if is_whole else args.node_name_to_meta_victims) or {}
+    invalid = _invalid_reason(args.pod.metadata.uid, len(proposed))
     if invalid:
         return Malformed(f"not ExtenderPreemptionArgs: {invalid}")
     candidates: dict[str, frozenset[str]] = {}
-    for node, raw in (args.node_name_to_meta_victims or args.node_name_to_victims or {}).items():
-        victims = _victims_of(raw, is_whole=not args.node_name_to_meta_victims)
+    for node, raw in proposed.items():
+        victims = _victims_of(raw, is_whole=is_whole)
         if isinstance(victims, Malformed):
             return victims
         candidates[node] = victims
@@ -132,11 +134,10 @@ def _has_too_many_nodes(body: bytes) -> bool:
     return False
 
 
-def _invalid_reason(args: _Args) -> str:
+def _invalid_reason(uid: str, nodes: int) -> str:
     """Return why no scheduler would send this; empty if one would."""
-    if not args.pod.metadata.uid:
+    if not uid:
         return "the pod has no uid"
-    nodes = len(args.node_name_to_meta_victims or args.node_name_to_victims or {})
     return f"{nodes} nodes: must be at most {_MAX_NODES}" if nodes > _MAX_NODES else ""
 
 

@@ -300,7 +300,7 @@ class ClusterFacts:
 _ADMIN_KINDS = frozenset({"Namespace", "ConfigMap"})
 
 
-class _WorkloadAnnotations(msgspec.Struct, gc=False):
+class _WorkloadAnnotations(msgspec.Struct, gc=False, omit_defaults=True):
     """Those that PodGroups take over (`pod_group.WORKLOAD_KEYS`)."""
 
     priority_class: str | None = msgspec.field(default=None, name=PREEMPTION_PRIORITY_CLASS)
@@ -320,12 +320,8 @@ def _annotations_for_groups(workload: _NativeWorkload) -> Mapping[str, str]:
 
     They stay in memory for a while, and what is longer can be no valid value.
     """
-    found = workload.metadata.annotations or _WorkloadAnnotations()
-    stated = {
-        PREEMPTION_PRIORITY_CLASS: found.priority_class,
-        DISRUPTION_MODE: found.disruption_mode,
-    }
-    return {key: text for key, text in stated.items() if text is not None and len(text) <= LONGEST}
+    stated = msgspec.to_builtins(workload.metadata.annotations or _WorkloadAnnotations())
+    return {key: text for key, text in stated.items() if len(text) <= LONGEST}
 
 
 def _gang_key(pod: Resource) -> tuple[str, str] | None:

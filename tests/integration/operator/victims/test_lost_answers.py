@@ -5,7 +5,7 @@ same.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -338,11 +338,3 @@ async def test_a_refusal_for_a_time_with_a_lost_answer_is_reported(
     cluster.lost_answers.add(("a", Phase.REPRIEVED))
     cluster.mark("a", SAVES)
     await until(lambda: cluster.events == [("a", "PreemptionRefused")])
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[PlayedCluster]:
-    cluster = PlayedCluster()
-    cluster.sets.on_listed()
-    yield cluster
-    await cluster.registry.close()

@@ -3,7 +3,6 @@
 The API server is played: it accepts every write, and shows it at once.
 """
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -25,14 +24,6 @@ from reprieve_testing.servers.stub_api import until
 ON_SIGTERM = {keys.CHECKPOINT_HINT: "sigterm:", keys.ESTIMATED_CHECKPOINT_TIME: "2m"}
 SHORT_SECONDS = 0.05
 LONG_SECONDS = 1000.0
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[PlayedCluster]:
-    cluster = PlayedCluster()
-    cluster.sets.on_listed()
-    yield cluster
-    await cluster.registry.close()
 
 
 async def test_a_victim_without_notice_goes_when_the_slowest_of_its_set_has_saved(

@@ -7,19 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import generate_latest
 
 from reprieve_policy import keys
 from reprieve_policy.checkpointing.agent import CheckpointService
 from reprieve_policy.facts import Facts, GangStatement
+from reprieve_policy.gangs import pod_group
 from reprieve_policy.kube.objects import ObjectMeta, Resource, Spec, WorkloadReference
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.objects import builders
 from reprieve_testing.objects.builders import a_pod, a_pod_group, a_workload
 from reprieve_testing.servers.stub_api import DEADLINE_SECONDS, StubApi, stub_api, until
 from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
-from reprieve_webhooks.facts import priority_classes
+from reprieve_webhooks.facts import cluster_facts, priority_classes
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
 from reprieve_webhooks.lookups import limits
 from reprieve_webhooks.metrics import WebhookMetrics
@@ -324,6 +326,11 @@ async def test_a_pod_group_whose_workload_is_not_read_is_checked_all_the_same(
     train = {"metadata": {"name": "train", "annotations": stated}}
     async with cluster(tmp_path, **{WORKLOADS: {"train": train}}) as ready:
         assert await inherits(ready, "train") == {}
+
+
+def test_of_a_workload_the_annotations_that_its_pod_groups_take_over_are_decoded() -> None:
+    decoded = msgspec.structs.fields(cluster_facts._WorkloadAnnotations)
+    assert {field.encode_name for field in decoded} == set(pod_group.WORKLOAD_KEYS)
 
 
 async def test_a_flood_of_workloads_is_not_passed_on_and_fails_no_review(tmp_path: Path):

@@ -1,5 +1,6 @@
 """A list of a gang's members that fails is made again only after a while."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -25,7 +26,8 @@ async def test_a_gang_whose_members_cannot_be_listed_is_listed_again_after_a_whi
     monkeypatch.setattr(gate_pods, "list_members", fail)
     clock = Clock(now=lambda: NOW, monotonic=lambda: seconds[0])
     counts = GangCounts(cast("Api", None), clock, recount_seconds=10.0)
-    counted, pod = counts.new_gang(), cast("Any", _Pod())
+    counted = counts.new_gang()
+    pod: Any = SimpleNamespace(regarding="team/a", metadata=SimpleNamespace(namespace="team"))
     for _ in range(100):
         counts.begin_pass()
         assert not await counts.count(counted, pod)
@@ -34,12 +36,3 @@ async def test_a_gang_whose_members_cannot_be_listed_is_listed_again_after_a_whi
     counts.begin_pass()
     await counts.count(counted, pod)
     assert lists == 2
-
-
-class _Pod:
-    """What a count reads of a pod."""
-
-    regarding = "team/a"
-
-    class metadata:  # noqa: N801 - a pod's field
-        namespace = "team"
