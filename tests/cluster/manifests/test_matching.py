@@ -53,6 +53,7 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Any]:
     made = (
         a_pod("old"),
         a_pod("victim", {keys.SOFT_EVICTION: "requested"}),
+        a_gated_pod("gated"),
         a_deployment("old", {}),
         a_deployment("counted", {keys.QUOTA_NAME: "gpu"}),
     )
@@ -79,6 +80,12 @@ def a_pod(name: str, labels: dict[str, str] | None = None, **metadata: Any) -> A
     metadata = {"name": name, "labels": labels or {}, **metadata}
     spec = {"schedulerName": "nobody", "containers": [container]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def a_gated_pod(name: str) -> Any:
+    """Return a pod whose selector and affinity may still change."""
+    pod = a_pod(name)
+    return {**pod, "spec": {**pod["spec"], "schedulingGates": [{"name": "example.com/quota"}]}}
 
 
 def a_deployment(
@@ -280,21 +287,44 @@ def test_a_template_is_reviewed_only_if_it_has_a_preemption_key(kubectl: Any) ->
     assert silent.status == 0, silent.output
 
 
+NODE_AFFINITY = {
+    "requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [
+            {"matchExpressions": [{"key": keys.HOME_NAMESPACE, "operator": "Exists"}]}
+        ]
+    }
+}
+
+
 def test_a_template_that_may_run_on_borrowed_nodes_is_reviewed(kubectl: Any) -> None:
     key = keys.HOME_NAMESPACE
-    term = {"matchExpressions": [{"key": key, "operator": "Exists"}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     asks: list[tuple[str, Any]] = [
         ("nodeSelector", {key: "lender"}),
         ("tolerations", [{"key": key, "operator": "Exists"}]),
         # Every taint.
         ("tolerations", [{"operator": "Exists"}]),
-        ("affinity", {"nodeAffinity": required}),
+        ("affinity", {"nodeAffinity": NODE_AFFINITY}),
     ]
     for field, value in asks:
         asking = a_deployment("new", {})
         asking["spec"]["template"]["spec"] = {**asking["spec"]["template"]["spec"], field: value}
         assert CALL_FAILED in create(kubectl, asking).output, field
+
+
+LATER = {
+    "a toleration": ("old", "tolerations/-", {"key": keys.HOME_NAMESPACE, "operator": "Exists"}),
+    "a selector": ("gated", "nodeSelector", {keys.HOME_NAMESPACE: "lender"}),
+    "an affinity": ("gated", "affinity", {"nodeAffinity": NODE_AFFINITY}),
+}
+
+
+@pytest.mark.parametrize(("name", "field", "value"), LATER.values(), ids=LATER)
+def test_a_pod_that_asks_for_borrowed_nodes_later_is_reviewed(
+    kubectl: Any, name: str, field: str, value: Any
+) -> None:
+    patch = json.dumps([{"op": "add", "path": f"/spec/{field}", "value": value}])
+    changing = ("patch", "-n", NAMESPACE, "pod", name, "--dry-run=server", "--type=json")
+    assert CALL_FAILED in kubectl.run(*changing, "-p", patch).output
 
 
 def test_a_template_is_not_reviewed_again_as_a_deployments_replicaset(kubectl: Any) -> None:

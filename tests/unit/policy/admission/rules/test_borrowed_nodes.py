@@ -110,6 +110,13 @@ def test_a_non_preemptible_pod_that_requests_borrowed_nodes_by(
     ]
 
 
+def test_a_pod_may_not_get_the_toleration_after_it_was_admitted() -> None:
+    (found,) = decide_admission(
+        CRITICAL.tolerating(taint("lender")).build(), CRITICAL.build(), REFUSES
+    ).violations
+    assert (found.path, found.rule) == ("spec.tolerations[0]", "borrowed-nodes")
+
+
 BORROWING = a_pod().on_nodes_of("lender")
 PROTECTED = {
     "class 10": (BORROWING.in_class(10), True),
