@@ -10,12 +10,13 @@ webhooks' own watch has under this uid counts.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 
 from reprieve_runtime import deep
 from reprieve_webhooks.admission import large_review
-from reprieve_webhooks.admission.review import Malformed, decode
+from reprieve_webhooks.admission.review import Malformed, Uid, decode
 
 _MAX_NODES = 20_000
 """Nodes of one call: four times the size that Kubernetes supports (5,000 nodes, "Considerations for
@@ -29,8 +30,11 @@ MAX_VALUES = 1_400_000
 """In one call: twice the uids of all pods of 5,000 full nodes, or as many as the whole pods of
 11,000 victims have. Of `{},` as victims, a call of 48 MiB would take a gigabyte of memory, and keep
 reviews waiting for seconds."""
+_MAX_MARKS = 3 * MAX_VALUES
+"""Brackets and commas of one call: a value has its comma, or brackets around it."""
 _MAX_FIELDS = 1000
 """Of the call and of its pod."""
+_NodeName = Annotated[str, msgspec.Meta(max_length=253)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class PreemptionResult:
 
 
 class _Meta(msgspec.Struct, gc=False):
-    uid: str = ""
+    uid: Uid = ""
 
 
 class _Pod(msgspec.Struct, gc=False):
@@ -66,7 +70,7 @@ class _PodVictims(msgspec.Struct, gc=False, rename="pascal"):
 
 
 class _MetaPod(msgspec.Struct, gc=False):
-    uid: str = msgspec.field(default="", name="UID")
+    uid: Uid = msgspec.field(default="", name="UID")
 
 
 class _MetaVictims(msgspec.Struct, gc=False, rename="pascal"):
@@ -76,8 +80,8 @@ class _MetaVictims(msgspec.Struct, gc=False, rename="pascal"):
 
 class _Args(msgspec.Struct, rename="pascal"):
     pod: _Pod
-    node_name_to_victims: dict[str, msgspec.Raw] | None = None
-    node_name_to_meta_victims: dict[str, msgspec.Raw] | None = None
+    node_name_to_victims: dict[_NodeName, msgspec.Raw] | None = None
+    node_name_to_meta_victims: dict[_NodeName, msgspec.Raw] | None = None
 
 
 class _Result(msgspec.Struct, rename="pascal"):
@@ -97,8 +101,8 @@ def parse(body: bytes) -> PreemptionArgs | Malformed:
     if values > MAX_VALUES:
         return Malformed(f"not ExtenderPreemptionArgs: more than {MAX_VALUES} values")
     # Of half as many, the nodes take 100 MiB.
-    if values and _has_too_many_nodes(body):
-        return Malformed(f"not ExtenderPreemptionArgs: more than {_MAX_NODES} nodes")
+    if values and (excess := _excess(body)):
+        return Malformed(f"not ExtenderPreemptionArgs: more than {excess}")
     args = decode(_DECODER, body, "ExtenderPreemptionArgs")
     if isinstance(args, Malformed):
         return args
@@ -121,17 +125,22 @@ def render(result: PreemptionResult | None) -> bytes:
     return _ENCODE(_Result({} if result is None else {result.node: _meta_victims(result)}))
 
 
-def _has_too_many_nodes(body: bytes) -> bool:
-    """Return whether the objects in the call's own have more fields than all nodes are."""
+def _excess(body: bytes) -> str:
+    """Return of what the call has too much, by its brackets and commas; empty if of nothing.
+
+    The fields of the objects in the call's own object are nodes, but for some of the pod's.
+    """
     depth = fields = 0
-    for found in _TO_BRACKET_OR_COMMA.finditer(body):
+    for number, found in enumerate(_TO_BRACKET_OR_COMMA.finditer(body)):
         if found[1] == b",":
             fields += depth == _DEPTH_OF_NODES
         else:
             depth += 1 if found[1] in (b"[", b"{") else -1
         if fields > _MAX_NODES + _MAX_FIELDS:
-            return True
-    return False
+            return f"{_MAX_NODES} nodes"
+        if number == _MAX_MARKS:
+            return f"{_MAX_MARKS} brackets and commas"
+    return ""
 
 
 def _invalid_reason(uid: str, nodes: int) -> str:

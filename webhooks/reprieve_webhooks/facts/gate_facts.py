@@ -9,15 +9,17 @@ does every few seconds.
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from reprieve_policy.gangs import gate
 from reprieve_policy.kube import owners
-from reprieve_policy.kube.objects import Resource, controller_of
+from reprieve_policy.kube.objects import OwnerReference, Resource, controller_of
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.client.reflector import Key, Reflector
 from reprieve_runtime.lease import Lease, LeaseSpec
+from reprieve_runtime.single_flight import RateLimitedError
 from reprieve_webhooks.lookups.getter import CachedGetter
 from reprieve_webhooks.lookups.limits import FAIR_LIMITS, MAX_OBJECT_BYTES
 
@@ -138,10 +140,7 @@ class GateFacts:
         if owner is None or kind is None or kind.is_composite:
             return SINGLE_POD
         try:
-            getter = (
-                self._stateful_set_getter if owner.kind == "StatefulSet" else self._owner_getter
-            )
-            found = await getter.find(kind.resource, owner.name, namespace)
+            found = await self._find(kind.resource, owner, namespace)
         except ApiError as error:
             # The gate is optional: without it a pod is scheduled as usual. A failed review would
             # leave the pod without any default.
@@ -154,6 +153,15 @@ class GateFacts:
         if found is None or found.uid != owner.uid:
             return SINGLE_POD
         return found.created_together
+
+    async def _find(
+        self, resource: str, owner: OwnerReference, namespace: str
+    ) -> "_Controller | None":
+        if owner.kind == "StatefulSet":
+            # Where the Namespace has used up its share, a cached status serves.
+            with suppress(RateLimitedError):
+                return await self._stateful_set_getter.find(resource, owner.name, namespace)
+        return await self._owner_getter.find(resource, owner.name, namespace)
 
 
 class _Controller(NamedTuple):

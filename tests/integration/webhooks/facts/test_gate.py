@@ -13,11 +13,13 @@ from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import ObjectMeta, OwnerReference, Resource, Spec
+from reprieve_runtime.rate_limit import Rate, RateLimits
 from reprieve_testing.servers.reviews import a_pod, a_review, patch_of, running_server
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 from reprieve_webhooks.admission.review import AdmissionRequest, GroupVersionKind
 from reprieve_webhooks.facts import gate_facts
 from reprieve_webhooks.facts.cluster_facts import ClusterFacts
+from reprieve_webhooks.lookups.limits import DEFAULT_LIMITS
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/reprieve-system/leases"
 JOBS = "/apis/batch/v1/namespaces/team/jobs"
@@ -136,6 +138,19 @@ async def test_a_rollout_that_has_just_begun_counts(tmp_path: Path):
             "Parallel", currentRevision="1", updateRevision="2"
         )
         assert (await ready.facts_of(**kind)).pods_created_together == 1
+
+
+async def test_a_namespace_whose_share_is_used_up_gets_the_status_that_is_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Without it, the last pods of a large StatefulSet would not wait for their gang."""
+    one_call = RateLimits(DEFAULT_LIMITS.total, per_namespace=Rate(1e-9, 1))
+    monkeypatch.setattr(gate_facts, "FAIR_LIMITS", one_call)
+    kind = {"apiVersion": "apps/v1", "kind": "StatefulSet"}
+    async with cluster(tmp_path) as ready:
+        await ready.renew()
+        found = [(await ready.facts_of(**kind)).pods_created_together for _ in range(3)]
+    assert found == [4, 4, 4]
 
 
 NOT_READ = {

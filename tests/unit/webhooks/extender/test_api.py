@@ -98,6 +98,17 @@ MALFORMED = {
         + b"}}",
         "more than 20000 nodes",
     ),
+    "very many brackets": (
+        b'{"Pod":{"metadata":{"uid":"x"}},"NodeNameToMetaVictims":{"n":{"Pods":['
+        + b"{}," * (api.MAX_VALUES // 2 + 10)
+        + b"[]" * (2 * api.MAX_VALUES)
+        + b"]}}}",
+        f"more than {3 * api.MAX_VALUES} brackets and commas",
+    ),
+    "a long uid": (args(NodeNameToMetaVictims={"n": meta("x" * 129)}), "length <= 128"),
+    "a long uid in a whole pod": (args(NodeNameToVictims={"n": whole("x" * 129)}), "length <= 128"),
+    "a long uid of the preemptor": (args(Pod={"metadata": {"uid": "x" * 129}}), "length <= 128"),
+    "a long name of a node": (args(NodeNameToMetaVictims={"n" * 254: meta("x")}), "length <= 253"),
     "a review": (b'{"apiVersion":"admission.k8s.io/v1","request":{}}', "Pod"),
 }
 
