@@ -35,6 +35,8 @@ class CallPriority(IntEnum):
 
 MIN_CALLS = 4
 """Calls that are made at a time, however slow the API server is."""
+_SHARE_KEPT_FROM_OVERDUE = 4
+"""One slot in so many."""
 
 
 @dataclass(order=True, slots=True)
@@ -69,6 +71,8 @@ class CallLimiter:
             if keeps_share_free
             else namespace_slots.fixed(limit_per_namespace or sys.maxsize),
         )
+        self._overdue = 0
+        """Calls of `OVERDUE` that are in progress or wait."""
         self._waiters: list[_Waiter] = []
         self._arrivals = count()
         self._served_round = dict.fromkeys(CallPriority, 0)
@@ -111,12 +115,24 @@ class CallLimiter:
 
     @contextlib.asynccontextmanager
     async def acquire(self, priority: CallPriority, namespace: str) -> AsyncIterator[None]:
-        """Wait for a slot; it is free again at the end of the block."""
-        await self.wait(priority, namespace)
+        """Wait for a slot; it is free again at the end of the block.
+
+        A part of the slots is kept from overdue calls: one beyond that waits behind notices.
+        Without this, overdue calls that hang would keep every other workload from its notice.
+        """
+        kept = self._limit // _SHARE_KEPT_FROM_OVERDUE
+        if priority is CallPriority.OVERDUE and self._overdue >= self._limit - kept:
+            priority = CallPriority.TERMINATE
+        is_overdue = priority is CallPriority.OVERDUE
+        self._overdue += is_overdue
         try:
-            yield
+            await self.wait(priority, namespace)
+            try:
+                yield
+            finally:
+                self.release(namespace)
         finally:
-            self.release(namespace)
+            self._overdue -= is_overdue
 
     def try_acquire(self, namespace: str) -> bool:
         """Take a slot if one is free now; `release` returns it."""

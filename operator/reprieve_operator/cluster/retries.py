@@ -38,8 +38,9 @@ class OptionalWriteDeadline:
     """How long one victim waits for writes that its eviction can do without.
 
     These are writes to its owner, or to the record of a bare pod. The wait ends after a minute in
-    which every call was refused, and after three seconds if that is for want of a right. It goes on
-    while the API server is unreachable: then no other call would succeed either.
+    which every call was refused, and after three seconds if that is for want of a right. A call
+    without an answer counts as refused: without an API server, this replica would not have led for
+    a minute. So a webhook that does not answer, and covers the owner, holds no victim.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -50,8 +51,6 @@ class OptionalWriteDeadline:
         """True if the eviction continues without the call that was refused."""
         if is_permanent(error) and not error.is_forbidden:
             return True
-        if error.is_unreachable:
-            return False
         now = self._clock.monotonic()
         if self._refused_since is None:
             self._refused_since = now

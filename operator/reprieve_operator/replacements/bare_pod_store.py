@@ -78,10 +78,10 @@ class BarePodStore:
         namespace = replacement["metadata"]["namespace"]
         if len(json.dumps(replacement, ensure_ascii=False).encode()) > MAX_BYTES:
             return f"its manifest has more than {MAX_BYTES // 1024} KiB"
-        if (
-            len(self.pending) >= MAX_RECORDS
-            or self._count_by_namespace[namespace] >= MAX_RECORDS_OF_NAMESPACE
-        ):
+        # A namespace never has more than it leaves free. Without this, a few namespaces whose pods
+        # cannot be created would take all room.
+        most = min(MAX_RECORDS_OF_NAMESPACE, MAX_RECORDS - len(self.pending))
+        if self._count_by_namespace[namespace] >= most:
             return "too many pods are waiting to be recreated"
         return ""
 

@@ -11,7 +11,6 @@ import logging
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import msgspec
@@ -39,9 +38,11 @@ _log = logging.getLogger(__name__)
 
 _LONGEST_REFUSAL = timedelta(hours=24)
 """A replacement refused for this long (by a quota, a missing ServiceAccount) is given up."""
-_FINAL_STATUSES = (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
-"""The Namespace is gone; the API server rejects such a pod."""
 _TERMINATING = "NamespaceTerminating"
+_REST = 5
+"""A Namespace rests so many times as long as it was waited for an answer that did not come. Without
+this, a webhook of one that does not answer would hold up the replacements of all others, ten
+seconds for each pod."""
 _GRANT_SECONDS, _DENIAL_SECONDS = 60.0, 2.0
 """How long an answer about the permission to create pods counts.
 
@@ -91,6 +92,8 @@ class BarePodController:
         self._unconfirmed: set[str] = set()
         """Victims whose replacements may be created: the API server's answer was lost."""
         self._queue = ReplacementQueue(clock)
+        self._rests_until: dict[str, float] = {}
+        """By Namespace, of one whose pods got no answer."""
 
     async def store_replacement(self, pod: VictimPod, state: Eviction) -> None:
         """Store the replacement of a bare pod before its end, if its Namespace allows recreation.
@@ -171,8 +174,9 @@ class BarePodController:
 
     async def _reconcile(self, uid: str) -> None:
         place = self._store.pending.get(uid)
-        if place is None or not self._queue.is_due(uid):
+        if place is None or not self._queue.is_due(uid) or self._rests(place.namespace):
             return
+        begun = self._clock.monotonic()
         try:
             if uid in self._completed:
                 await self._store.remove(uid)
@@ -183,10 +187,20 @@ class BarePodController:
             self._back_off(uid, place, ApiError(0, "Unreadable", str(error)))
         except ApiError as error:
             self._back_off(uid, place, error)
+            if error.is_unanswered:
+                now = self._clock.monotonic()
+                self._rests_until[place.namespace] = now + _REST * (now - begun)
         if uid not in self._store.pending:
             self._completed.discard(uid)
             self._unconfirmed.discard(uid)
             self._queue.forget_refusals(uid)
+
+    def _rests(self, namespace: str) -> bool:
+        until = self._rests_until.get(namespace, 0.0)
+        if until <= self._clock.monotonic():
+            self._rests_until.pop(namespace, None)
+            return False
+        return True
 
     def _back_off(self, uid: str, place: NamespacedName, error: ApiError) -> None:
         is_first = self._queue.back_off(uid)
@@ -262,7 +276,7 @@ class BarePodController:
         since = timestamp.parse(record.metadata.creationTimestamp)
         is_late = since is not None and self._clock.now() - since > _LONGEST_REFUSAL
         is_ending = error.is_forbidden and any(word == _TERMINATING for word, _ in error.causes)
-        if not (error.status in _FINAL_STATUSES or is_ending or is_late):
+        if not (error.is_not_found or error.is_invalid_object or is_ending or is_late):
             raise error
         self._record_event(uid, place, event_messages.not_requeued(error.message))
         return True

@@ -13,6 +13,9 @@ _TOO_LARGE_MESSAGES: Mapping[int, Sequence[str]] = {
 }
 """By status, of which the message has one. 422 is also the answer of a ValidatingAdmissionPolicy of
 another project. The words of a 500 are those of etcd and of its client, of 1.5 MiB."""
+_UNDECIDED_MESSAGES = ("etcdserver: request timed out", "etcdserver: leader changed")
+"""Of a 500 of etcd's: the write may have been carried out."""
+_POLICY = "ValidatingAdmissionPolicy"
 
 
 class ApiError(Exception):
@@ -42,7 +45,11 @@ class ApiError(Exception):
     @property
     def is_unanswered(self) -> bool:
         """The call may have been carried out, or be carried out later."""
-        return self.is_unreachable or self.status == HTTPStatus.GATEWAY_TIMEOUT
+        return (
+            self.is_unreachable
+            or self.status == HTTPStatus.GATEWAY_TIMEOUT
+            or any(words in self.message for words in _UNDECIDED_MESSAGES)
+        )
 
     @property
     def is_answer_too_large(self) -> bool:
@@ -53,6 +60,11 @@ class ApiError(Exception):
     def is_object_too_large(self) -> bool:
         """The object is full: 262,144 bytes of annotations, or the limit of etcd."""
         return any(words in self.message for words in _TOO_LARGE_MESSAGES.get(self.status, ()))
+
+    @property
+    def is_invalid_object(self) -> bool:
+        """The API server itself rejects such an object, whatever the policies of the cluster."""
+        return self.status == HTTPStatus.UNPROCESSABLE_ENTITY and _POLICY not in self.message
 
     @property
     def is_not_found(self) -> bool:

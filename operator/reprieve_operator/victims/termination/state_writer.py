@@ -117,12 +117,12 @@ class TerminationStateWriter:
     def _continue_unpersisted(self, pod: VictimPod, state: Eviction, error: ApiError) -> None:
         """Continue without a write if the pod is full, or refused it a minute past the ceiling.
 
-        In all other cases, raise the error. A conflict is a refusal like any other: without this,
-        an owner that writes to the pod all the time would keep it.
+        In all other cases, raise the error. A conflict is a refusal like any other, and so is a
+        call without an answer: without this, an owner that writes to the pod all the time would
+        keep it, or one whose webhook does not answer.
         """
         until = termination.ceiling_of(state, self._policy.current) + GIVE_UP_AFTER
-        is_late = not error.is_unreachable and self._clock.now() >= until
-        if not (is_late or error.is_object_too_large):
+        if self._clock.now() < until and not error.is_object_too_large:
             raise error
         _log.warning(
             "could not write the terminating state; the eviction continues",

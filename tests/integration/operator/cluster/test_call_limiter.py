@@ -248,6 +248,21 @@ async def test_victims_near_their_ceiling_come_first() -> None:
     assert await callers.serve_all() == ["busy", "OVERDUE", "NOTIFY", "TERMINATE"]
 
 
+async def test_overdue_calls_that_hang_leave_slots_to_notices() -> None:
+    callers = Callers(CallLimiter(8))
+    for number in range(20):
+        await callers.come(f"hangs {number}", CallPriority.OVERDUE)
+    assert len(callers.served) == 8
+    for number in range(3):
+        await callers.come(f"notice {number}", CallPriority.NOTIFY)
+    # Six of the first eight hold their slots for ever: those of the other two serve the notices.
+    await callers.leave("hangs 6")
+    assert callers.served[8:] == ["notice 0"]
+    await callers.leave("notice 0")
+    await callers.leave("notice 1")
+    assert callers.served[9:] == ["notice 1", "notice 2"]
+
+
 async def test_an_overloaded_server_gets_fewer_calls_until_it_answers_again() -> None:
     slots = CallLimiter(32)
     callers = Callers(slots)

@@ -149,6 +149,7 @@ KEPT = {
     "a record of a Namespace": (("a/1",), "", ""),
     "the limit of a Namespace": (("a/1", "a/2"), FULL, ""),
     "the total limit, no Namespace at its own": (("a/1", "b/2", "c/3"), FULL, FULL),
+    "as much as a Namespace leaves free": (("a/1", "b/2"), FULL, ""),
     "the same record twice counts once": (("a/1", "a/1"), "", ""),
 }
 
@@ -307,6 +308,62 @@ async def test_an_unreadable_pod_does_not_block_other_replacements(cluster: Clus
         cluster.objects[f"{PODS}/train"]["metadata"]["annotations"][keys.REQUEUED_FROM]
         == "uid-train"
     )
+
+
+async def test_a_namespace_whose_pods_get_no_answer_holds_up_no_other(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call about its pods takes ten seconds, as behind a webhook that does not answer."""
+    seconds, tried = 0.0, list[str]()
+    store = cluster.store()
+    await keep(store, "slow/1", "slow/2")
+    await store.put("uid-3", a_bare_pod("team", "3", **{keys.PREEMPTED_COUNT: "1"}))
+    create = cluster.create
+
+    async def hang(path: str, document: Any) -> Any:
+        nonlocal seconds
+        tried.append(document["metadata"]["name"])
+        if "/slow/" in path:
+            seconds += 10.0
+            raise ApiError(0, "TimeoutError", "no answer")
+        return await create(path, document)
+
+    monkeypatch.setattr(cluster, "create", hang)
+    controller = cluster.controller(store, monotonic=lambda: seconds)
+    for _ in range(3):
+        for uid in list(store.pending):
+            await controller._reconcile(uid)
+    assert tried == ["1", "3"]
+    seconds += 50.0
+    for uid in list(store.pending):
+        await controller._reconcile(uid)
+    assert tried == ["1", "3", "1"]
+
+
+async def test_a_policy_of_the_cluster_refuses_a_replacement_for_now_only(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = cluster.store()
+    await keep(store, "team/1")
+    denied = (
+        "pods \"1\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request"
+    )
+    refusals = [
+        ApiError(422, "Invalid", denied),
+        ApiError(422, "Invalid", 'Pod "1" is invalid: spec.containers: Required value'),
+    ]
+
+    async def refuse(*_: Any) -> Any:
+        raise refusals.pop(0)
+
+    monkeypatch.setattr(cluster, "create", refuse)
+    seconds = 0.0
+    controller = cluster.controller(store, monotonic=lambda: seconds)
+    await controller._reconcile("uid-1")
+    assert "uid-1" in store.pending
+    seconds += 300.0
+    await controller._reconcile("uid-1")
+    assert not store.pending
 
 
 async def test_a_replacement_that_is_created_though_the_answer_is_lost_is_reported(
