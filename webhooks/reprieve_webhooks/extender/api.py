@@ -8,9 +8,8 @@ Of pods only uids are read. Any client that reaches the port can post any pod: o
 webhooks' own watch has under this uid counts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 import msgspec
 
@@ -34,7 +33,8 @@ _MAX_MARKS = 3 * MAX_VALUES
 """Brackets and commas of one call: a value has its comma, or brackets around it."""
 _MAX_FIELDS = 1000
 """Of the call and of its pod."""
-_NodeName = Annotated[str, msgspec.Meta(max_length=253)]
+_MAX_NODE_NAME = 253
+"""Letters: a name is a DNS subdomain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ class _MetaVictims(msgspec.Struct, gc=False, rename="pascal"):
 
 class _Args(msgspec.Struct, rename="pascal"):
     pod: _Pod
-    node_name_to_victims: dict[_NodeName, msgspec.Raw] | None = None
-    node_name_to_meta_victims: dict[_NodeName, msgspec.Raw] | None = None
+    node_name_to_victims: dict[str, msgspec.Raw] | None = None
+    node_name_to_meta_victims: dict[str, msgspec.Raw] | None = None
 
 
 class _Result(msgspec.Struct, rename="pascal"):
@@ -108,7 +108,7 @@ def parse(body: bytes) -> PreemptionArgs | Malformed:
         return args
     is_whole = not args.node_name_to_meta_victims
     proposed = (args.node_name_to_victims if is_whole else args.node_name_to_meta_victims) or {}
-    invalid = _invalid_reason(args.pod.metadata.uid, len(proposed))
+    invalid = _invalid_reason(args.pod.metadata.uid, proposed)
     if invalid:
         return Malformed(f"not ExtenderPreemptionArgs: {invalid}")
     candidates: dict[str, frozenset[str]] = {}
@@ -143,11 +143,15 @@ def _excess(body: bytes) -> str:
     return ""
 
 
-def _invalid_reason(uid: str, nodes: int) -> str:
+def _invalid_reason(uid: str, nodes: Collection[str]) -> str:
     """Return why no scheduler would send this; empty if one would."""
     if not uid:
         return "the pod has no uid"
-    return f"{nodes} nodes: must be at most {_MAX_NODES}" if nodes > _MAX_NODES else ""
+    if len(nodes) > _MAX_NODES:
+        return f"{len(nodes)} nodes: must be at most {_MAX_NODES}"
+    if max(map(len, nodes), default=0) > _MAX_NODE_NAME:
+        return f"the name of a node has more than {_MAX_NODE_NAME} letters"
+    return ""
 
 
 def _victims_of(raw: msgspec.Raw, *, is_whole: bool) -> frozenset[str] | Malformed:

@@ -108,7 +108,10 @@ MALFORMED = {
     "a long uid": (args(NodeNameToMetaVictims={"n": meta("x" * 129)}), "length <= 128"),
     "a long uid in a whole pod": (args(NodeNameToVictims={"n": whole("x" * 129)}), "length <= 128"),
     "a long uid of the preemptor": (args(Pod={"metadata": {"uid": "x" * 129}}), "length <= 128"),
-    "a long name of a node": (args(NodeNameToMetaVictims={"n" * 254: meta("x")}), "length <= 253"),
+    "a long name of a node": (
+        args(NodeNameToMetaVictims={"n" * 254: meta("x")}),
+        "more than 253 letters",
+    ),
     "a review": (b'{"apiVersion":"admission.k8s.io/v1","request":{}}', "Pod"),
 }
 
