@@ -35,8 +35,9 @@ class CallPriority(IntEnum):
 
 MIN_CALLS = 4
 """Calls that are made at a time, however slow the API server is."""
-_SHARE_KEPT_FROM_OVERDUE = 4
-"""One slot in so many."""
+_NOTICE_SHARE = 4
+"""One slot in so many goes to a notice that waits, whatever is overdue. Without it, overdue calls
+that hang would keep every other workload from its notice."""
 
 
 @dataclass(order=True, slots=True)
@@ -72,8 +73,9 @@ class CallLimiter:
             else namespace_slots.fixed(limit_per_namespace or sys.maxsize),
         )
         self._overdue = 0
-        """Calls of `OVERDUE` that are in progress or wait."""
+        """Calls of `OVERDUE` that are in progress."""
         self._waiters: list[_Waiter] = []
+        self._overdue_waiters: list[_Waiter] = []
         self._arrivals = count()
         self._served_round = dict.fromkeys(CallPriority, 0)
         """Of the last waiter that was served."""
@@ -115,30 +117,18 @@ class CallLimiter:
 
     @contextlib.asynccontextmanager
     async def acquire(self, priority: CallPriority, namespace: str) -> AsyncIterator[None]:
-        """Wait for a slot; it is free again at the end of the block.
-
-        A part of the slots is kept from overdue calls: one beyond that waits behind notices.
-        Without this, overdue calls that hang would keep every other workload from its notice.
-        """
-        kept = self._limit // _SHARE_KEPT_FROM_OVERDUE
-        if priority is CallPriority.OVERDUE and self._overdue >= self._limit - kept:
-            priority = CallPriority.TERMINATE
-        is_overdue = priority is CallPriority.OVERDUE
-        self._overdue += is_overdue
+        """Wait for a slot; it is free again at the end of the block."""
+        await self.wait(priority, namespace)
         try:
-            await self.wait(priority, namespace)
-            try:
-                yield
-            finally:
-                self.release(namespace)
+            yield
         finally:
-            self._overdue -= is_overdue
+            self.release(priority, namespace)
 
-    def try_acquire(self, namespace: str) -> bool:
+    def try_acquire(self, priority: CallPriority, namespace: str) -> bool:
         """Take a slot if one is free now; `release` returns it."""
         if self._free <= 0 or not self._namespace_slots.try_take(namespace):
             return False
-        self._take()
+        self._take(priority)
         return True
 
     async def wait(self, priority: CallPriority, namespace: str) -> None:
@@ -151,14 +141,14 @@ class CallLimiter:
             self._namespace_slots.give_back(namespace)
             raise
 
-    def release(self, namespace: str) -> None:
+    def release(self, priority: CallPriority, namespace: str) -> None:
         """Return a slot."""
-        self._release_slot()
+        self._release_slot(priority)
         self._namespace_slots.give_back(namespace)
 
     async def _acquire_slot(self, priority: CallPriority, namespace: str) -> None:
         if self._free > 0:
-            self._take()
+            self._take(priority)
             return
         # Each namespace has one waiter in a round: of n namespaces, each gets every n-th slot.
         round_number = (
@@ -169,22 +159,25 @@ class CallLimiter:
         waiter = _Waiter(
             priority, round_number, next(self._arrivals), asyncio.get_running_loop().create_future()
         )
-        heapq.heappush(self._waiters, waiter)
+        is_overdue = priority is CallPriority.OVERDUE
+        heapq.heappush(self._overdue_waiters if is_overdue else self._waiters, waiter)
         try:
             await waiter.granted
         except asyncio.CancelledError:
             # Without this, a slot that was granted at the same moment would be lost.
             if waiter.granted.done() and not waiter.granted.cancelled():
-                self._release_slot()
+                self._release_slot(priority)
             raise
 
-    def _take(self) -> None:
+    def _take(self, priority: CallPriority) -> None:
         self._free -= 1
         self._taken += 1
+        self._overdue += priority is CallPriority.OVERDUE
 
-    def _release_slot(self) -> None:
+    def _release_slot(self, priority: CallPriority) -> None:
         self._free += 1
         self._taken -= 1
+        self._overdue -= priority is CallPriority.OVERDUE
         self._ignored = max(0, self._ignored - 1)
         self._serve_waiters()
 
@@ -194,14 +187,22 @@ class CallLimiter:
         self._serve_waiters()
 
     def _serve_waiters(self) -> None:
-        while self._free > 0 and self._waiters:
-            waiter = heapq.heappop(self._waiters)
+        while self._free > 0 and (waiters := self._next_waiters()):
+            waiter = heapq.heappop(waiters)
             if not waiter.granted.done():
                 self._served_round[waiter.priority] = waiter.round_number
-                self._take()
+                self._take(waiter.priority)
                 waiter.granted.set_result(None)
         if self._free > 0:
             self._namespace_rounds.clear()
+
+    def _next_waiters(self) -> list[_Waiter]:
+        """Return those of whom the first is served next."""
+        if not self._overdue_waiters:
+            return self._waiters
+        is_for_notices = self._overdue >= self._limit - self._limit // _NOTICE_SHARE
+        has_notice = bool(self._waiters) and self._waiters[0].priority is CallPriority.NOTIFY
+        return self._waiters if is_for_notices and has_notice else self._overdue_waiters
 
 
 class CallTicket:
@@ -217,19 +218,20 @@ class CallTicket:
         namespace: str,
         on_granted: Callable[[], None],
     ) -> None:
-        self._limiter, self._namespace, self._on_granted = limiter, namespace, on_granted
-        self.is_granted = limiter.try_acquire(namespace)
-        self._waiting = None if self.is_granted else asyncio.create_task(self._wait(priority))
+        self._limiter, self._priority, self._namespace = limiter, priority, namespace
+        self._on_granted = on_granted
+        self.is_granted = limiter.try_acquire(priority, namespace)
+        self._waiting = None if self.is_granted else asyncio.create_task(self._wait())
 
     def release(self) -> None:
         """Return the slot, or leave the queue; the second time, nothing happens."""
         if self.is_granted:
             self.is_granted = False
-            self._limiter.release(self._namespace)
+            self._limiter.release(self._priority, self._namespace)
         elif self._waiting is not None:
             self._waiting.cancel()
 
-    async def _wait(self, priority: CallPriority) -> None:
-        await self._limiter.wait(priority, self._namespace)
+    async def _wait(self) -> None:
+        await self._limiter.wait(self._priority, self._namespace)
         self.is_granted = True
         self._on_granted()

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 _LONGEST_REFUSAL = timedelta(hours=24)
 """A replacement refused for this long (by a quota, a missing ServiceAccount) is given up."""
 _TERMINATING = "NamespaceTerminating"
-_REST = 5
+_REST, _MAX_REST_SECONDS = 5, 60.0
 """A Namespace rests so many times as long as it was waited for an answer that did not come. Without
 this, a webhook of one that does not answer would hold up the replacements of all others, ten
 seconds for each pod."""
@@ -189,7 +189,8 @@ class BarePodController:
             self._back_off(uid, place, error)
             if error.is_unanswered:
                 now = self._clock.monotonic()
-                self._rests_until[place.namespace] = now + _REST * (now - begun)
+                rest = min(_REST * (now - begun), _MAX_REST_SECONDS)
+                self._rests_until[place.namespace] = now + rest
         if uid not in self._store.pending:
             self._completed.discard(uid)
             self._unconfirmed.discard(uid)

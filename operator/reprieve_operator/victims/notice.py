@@ -23,8 +23,8 @@ _MAX_POSTPONE_SECONDS = 15.0
 """After the hint: an operator that follows one that ended does not begin to count anew."""
 _MAX_BUSY_POSTPONE_SECONDS = 300.0
 """In place of `_MAX_POSTPONE_SECONDS` while many calls to the API server are in progress: as long
-as ten thousand victims take. Without the two busy limits, each of them would cost two more writes,
-and all would wait longer."""
+as the evictions of ten thousand victims take. Without the two busy limits, each of them would cost
+two more writes, and all would wait longer."""
 _MAX_UNWRITTEN_SECONDS = 5.0
 """How long a victim waits for its call before that is written."""
 MAX_BUSY_UNWRITTEN_SECONDS = 25.0

@@ -14,8 +14,9 @@ _TOO_LARGE_MESSAGES: Mapping[int, Sequence[str]] = {
 """By status, of which the message has one. 422 is also the answer of a ValidatingAdmissionPolicy of
 another project. The words of a 500 are those of etcd and of its client, of 1.5 MiB."""
 _UNDECIDED_MESSAGES = ("etcdserver: request timed out", "etcdserver: leader changed")
-"""Of a 500 of etcd's: the write may have been carried out."""
-_POLICY = "ValidatingAdmissionPolicy"
+"""Of a 500, by etcd: the write may have been carried out."""
+_ADMISSION_MESSAGES = ("ValidatingAdmissionPolicy", "admission webhook")
+"""Of a 422: a policy or a webhook of the cluster has refused the object."""
 
 
 class ApiError(Exception):
@@ -45,11 +46,9 @@ class ApiError(Exception):
     @property
     def is_unanswered(self) -> bool:
         """The call may have been carried out, or be carried out later."""
-        return (
-            self.is_unreachable
-            or self.status == HTTPStatus.GATEWAY_TIMEOUT
-            or any(words in self.message for words in _UNDECIDED_MESSAGES)
-        )
+        if self.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+            return any(words in self.message for words in _UNDECIDED_MESSAGES)
+        return self.is_unreachable or self.status == HTTPStatus.GATEWAY_TIMEOUT
 
     @property
     def is_answer_too_large(self) -> bool:
@@ -63,8 +62,10 @@ class ApiError(Exception):
 
     @property
     def is_invalid_object(self) -> bool:
-        """The API server itself rejects such an object, whatever the policies of the cluster."""
-        return self.status == HTTPStatus.UNPROCESSABLE_ENTITY and _POLICY not in self.message
+        """The API server itself rejects such an object, not a policy or a webhook."""
+        return self.status == HTTPStatus.UNPROCESSABLE_ENTITY and not any(
+            words in self.message for words in _ADMISSION_MESSAGES
+        )
 
     @property
     def is_not_found(self) -> bool:

@@ -318,13 +318,31 @@ LATER = {
 }
 
 
+AS_A_QUEUE_DOES = {
+    "a toleration": ("old", "tolerations/-", {"key": "gpu", "operator": "Exists"}),
+    "a selector": ("gated", "nodeSelector", {"pool": "gpu"}),
+}
+
+
+def add(kubectl: Any, name: str, field: str, value: Any) -> Done:
+    patch = json.dumps([{"op": "add", "path": f"/spec/{field}", "value": value}])
+    changing = ("patch", "-n", NAMESPACE, "pod", name, "--dry-run=server", "--type=json")
+    return kubectl.run(*changing, "-p", patch)
+
+
 @pytest.mark.parametrize(("name", "field", "value"), LATER.values(), ids=LATER)
 def test_a_pod_that_asks_for_borrowed_nodes_later_is_reviewed(
     kubectl: Any, name: str, field: str, value: Any
 ) -> None:
-    patch = json.dumps([{"op": "add", "path": f"/spec/{field}", "value": value}])
-    changing = ("patch", "-n", NAMESPACE, "pod", name, "--dry-run=server", "--type=json")
-    assert CALL_FAILED in kubectl.run(*changing, "-p", patch).output
+    assert CALL_FAILED in add(kubectl, name, field, value).output
+
+
+@pytest.mark.parametrize(("name", "field", "value"), AS_A_QUEUE_DOES.values(), ids=AS_A_QUEUE_DOES)
+def test_a_pod_that_a_queue_gives_its_nodes_costs_no_call(
+    kubectl: Any, name: str, field: str, value: Any
+) -> None:
+    done = add(kubectl, name, field, value)
+    assert done.status == 0, done.output
 
 
 def test_a_template_is_not_reviewed_again_as_a_deployments_replicaset(kubectl: Any) -> None:

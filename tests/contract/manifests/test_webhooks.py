@@ -189,7 +189,7 @@ def test_templates_are_those_of_the_rules() -> None:
 
 
 def test_a_pod_that_changes_what_a_rule_reads_is_reviewed() -> None:
-    assert read_keys(webhook(VALIDATING, "pods")) == ON_PODS
+    assert read_keys(webhook(VALIDATING, "pods")) == ON_PODS | {keys.HOME_NAMESPACE}
 
 
 def test_a_template_with_a_key_that_a_rule_reads_is_reviewed() -> None:

@@ -30,11 +30,11 @@ MAX_VALUES = 1_400_000
 11,000 victims have. Of `{},` as victims, a call of 48 MiB would take a gigabyte of memory, and keep
 reviews waiting for seconds."""
 _MAX_MARKS = 3 * MAX_VALUES
-"""Brackets and commas of one call: a value has its comma, or brackets around it."""
+"""Brackets and commas of one call: a value has a comma and two brackets at most."""
 _MAX_FIELDS = 1000
 """Of the call and of its pod."""
 _MAX_NODE_NAME = 253
-"""Letters: a name is a DNS subdomain."""
+"""Characters: a name is a DNS subdomain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _invalid_reason(uid: str, nodes: Collection[str]) -> str:
     if len(nodes) > _MAX_NODES:
         return f"{len(nodes)} nodes: must be at most {_MAX_NODES}"
     if max(map(len, nodes), default=0) > _MAX_NODE_NAME:
-        return f"the name of a node has more than {_MAX_NODE_NAME} letters"
+        return f"the name of a node has more than {_MAX_NODE_NAME} characters"
     return ""
 
 

@@ -198,8 +198,8 @@ async def test_a_ticket_keeps_its_place_and_is_released_once() -> None:
     assert third.is_granted
     assert not second.is_granted
     third.release()
-    assert slots.try_acquire("team")
-    assert not slots.try_acquire("team")
+    assert slots.try_acquire(CallPriority.NOTIFY, "team")
+    assert not slots.try_acquire(CallPriority.NOTIFY, "team")
 
 
 async def test_a_ticket_that_is_released_as_it_is_granted_loses_no_slot() -> None:
@@ -211,7 +211,7 @@ async def test_a_ticket_that_is_released_as_it_is_granted_loses_no_slot() -> Non
     second.release()
     await _turn_over()
     assert not second.is_granted
-    assert slots.try_acquire("team")
+    assert slots.try_acquire(CallPriority.NOTIFY, "team")
 
 
 async def test_without_a_free_slot_a_newcomer_is_the_first_to_get_one() -> None:
@@ -261,6 +261,18 @@ async def test_overdue_calls_that_hang_leave_slots_to_notices() -> None:
     await callers.leave("notice 0")
     await callers.leave("notice 1")
     assert callers.served[9:] == ["notice 1", "notice 2"]
+
+
+async def test_overdue_calls_of_one_namespace_leave_turns_to_those_of_another() -> None:
+    callers = Callers(CallLimiter(8))
+    for number in range(20):
+        await callers.come(f"hangs {number}", CallPriority.OVERDUE, "a")
+    for number in range(5):
+        await callers.come(f"notice {number}", CallPriority.NOTIFY, "a")
+    await callers.come("overdue", CallPriority.OVERDUE, "b")
+    for name in ("hangs 0", "hangs 1", "hangs 2", "hangs 3"):
+        await callers.leave(name)
+    assert "overdue" in callers.served
 
 
 async def test_an_overloaded_server_gets_fewer_calls_until_it_answers_again() -> None:

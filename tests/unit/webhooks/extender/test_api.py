@@ -110,7 +110,7 @@ MALFORMED = {
     "a long uid of the preemptor": (args(Pod={"metadata": {"uid": "x" * 129}}), "length <= 128"),
     "a long name of a node": (
         args(NodeNameToMetaVictims={"n" * 254: meta("x")}),
-        "more than 253 letters",
+        "more than 253 characters",
     ),
     "a review": (b'{"apiVersion":"admission.k8s.io/v1","request":{}}', "Pod"),
 }
