@@ -21,6 +21,7 @@ Setting: `unknownKeys`: `warn`, or `refuse`. `reprieve check --strict` fails on 
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from reprieve_policy.admission import misspelled_keys
@@ -42,8 +43,18 @@ from reprieve_policy.verdict import (
 _LONGEST = 119
 """Letters of a warning. A longer one shows the name of its key only."""
 _MOST = 20
-"""Keys that are explained of one map. Without this, an object with thousands of misspelled keys
-would take a second."""
+"""Keys that are explained of one object, with all its templates: each may take a millisecond, in
+which no other review is answered."""
+
+
+class _Holder(NamedTuple):
+    """Where labels and annotations stand: the object, a template, or the Jobs of a CronJob."""
+
+    prefix: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    place: Place
+    is_template: bool
 
 
 class _KeyFinding(NamedTuple):
@@ -54,9 +65,12 @@ class _KeyFinding(NamedTuple):
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Check the keys of the object, and of the templates from which it makes pods."""
-    found = [] if resource.kind == "Pod" else [*_check_own(resource)]
-    for view in pod_views(resource):
-        found += _check(view.prefix, view.labels, view.annotations, PODS)
+    unread = (entry for holder in _holders(resource) for entry in _unread(holder, resource))
+    explained = (
+        _KeyFinding(path, key[:LONGEST_KEY], _explain(key, place))
+        for path, key, place in islice(unread, _MOST)
+    )
+    found = [finding for finding in explained if finding.detail]
     if not found:
         return NO_FINDINGS
     if facts.settings.unknown_keys == REFUSE:
@@ -64,38 +78,35 @@ def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  #
     return Verdict(warnings=tuple(map(_warn, found)))
 
 
-def _check_own(resource: Resource) -> Iterator[_KeyFinding]:
-    """Yield the mistakes in the object's own metadata, and in that of the Jobs of a CronJob."""
-    job = None if resource.spec is None else resource.spec.jobTemplate
-    holders = (
-        ("", resource.metadata),
-        ("spec.jobTemplate.", None if job is None else job.metadata),
-    )
-    place = OF_KIND.get(resource.kind, OWNERS)
-    for prefix, metadata in holders:
-        for finding in _check(prefix, labels_of(metadata), annotations_of(metadata), place):
-            if not _is_in_template(finding.key, resource):
-                yield finding
+def _holders(resource: Resource) -> Iterator[_Holder]:
+    if resource.kind != "Pod":
+        job = None if resource.spec is None else resource.spec.jobTemplate
+        place = OF_KIND.get(resource.kind, OWNERS)
+        for prefix, metadata in (
+            ("", resource.metadata),
+            ("spec.jobTemplate.", None if job is None else job.metadata),
+        ):
+            labels, annotations = labels_of(metadata), annotations_of(metadata)
+            yield _Holder(prefix, labels, annotations, place, is_template=False)
+    for view in pod_views(resource):
+        yield _Holder(view.prefix, view.labels, view.annotations, PODS, is_template=True)
+
+
+def _unread(holder: _Holder, resource: Resource) -> Iterator[tuple[str, str, Place]]:
+    """Yield the path, the key and the place of each key that may be a mistake."""
+    for entries, known, path_of in (
+        (holder.labels, holder.place.labels, label_path),
+        (holder.annotations, holder.place.annotations, annotation_path),
+    ):
+        unread = [key for key in entries if key not in known and misspelled_keys.is_suspicious(key)]
+        for key in sorted(unread):
+            if holder.is_template or not _is_in_template(key, resource):
+                yield path_of(holder.prefix, key[:LONGEST_KEY]), key, holder.place
 
 
 def _is_in_template(key: str, resource: Resource) -> bool:
     """True if a template has the key as well: tools often copy labels to the object itself."""
     return any(key in view.labels or key in view.annotations for view in pod_views(resource))
-
-
-def _check(
-    prefix: str, labels: Mapping[str, str], annotations: Mapping[str, str], place: Place
-) -> list[_KeyFinding]:
-    found: list[_KeyFinding] = []
-    for entries, known, path_of in (
-        (labels, place.labels, label_path),
-        (annotations, place.annotations, annotation_path),
-    ):
-        unread = [key for key in entries if key not in known and misspelled_keys.is_suspicious(key)]
-        explained = ((key, _explain(key, place)) for key in sorted(unread)[:_MOST])
-        shown = ((key[:LONGEST_KEY], detail) for key, detail in explained if detail)
-        found.extend(_KeyFinding(path_of(prefix, key), key, detail) for key, detail in shown)
-    return found
 
 
 def _explain(key: str, place: Place) -> str:

@@ -10,7 +10,15 @@ from reprieve_policy.admission.review import decide_admission
 from reprieve_policy.admission.rules import unknown_key
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube.objects import JobTemplate, ObjectMeta, Resource, Spec
+from reprieve_policy.kube.kinds import CUSTOM
+from reprieve_policy.kube.objects import (
+    JobTemplate,
+    ObjectMeta,
+    PodTemplate,
+    Resource,
+    Spec,
+    TemplatedResource,
+)
 from reprieve_testing.objects.builders import (
     a_namespace,
     a_pod,
@@ -388,6 +396,24 @@ def test_of_thousands_of_mistakes_only_some_are_explained() -> None:
     many = {f"{OURS}checkpoint-{number}": "x" for number in range(3000)}
     verdict = unknown_key.check(with_own(pod, annotations=many), None, Facts())
     assert len(verdict.warnings) == unknown_key._MOST
+
+
+def test_of_many_templates_only_some_mistakes_are_explained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A key is compared with all that are known: each template may have as many as an object."""
+    explained = list[str]()
+
+    def most_similar(key: str, _: object) -> str:
+        explained.append(key)
+        return ""
+
+    monkeypatch.setattr(misspelled_keys, "most_similar", most_similar)
+    many = ObjectMeta(labels={f"{OURS}tniopkcehc-{number}": "" for number in range(20)})
+    templates = [(f"spec.tasks[{index}].", PodTemplate(metadata=many)) for index in range(256)]
+    job = TemplatedResource(kind=CUSTOM, metadata=ObjectMeta(name="job"), templates=templates)
+    unknown_key.check(job, None, Facts())
+    assert len(explained) == unknown_key._MOST
 
 
 def test_a_very_long_key_in_a_file_is_not_compared_whole() -> None:
