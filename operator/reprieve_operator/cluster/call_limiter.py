@@ -33,13 +33,6 @@ class CallPriority(IntEnum):
     """Events."""
 
 
-MIN_CALLS = 4
-"""Calls that are made at a time, however slow the API server is."""
-_NOTICE_SHARE = 4
-"""One slot in so many goes to a notice that waits, whatever is overdue. Without it, overdue calls
-that hang would keep every other workload from its notice."""
-
-
 @dataclass(order=True, slots=True)
 class _Waiter:
     priority: CallPriority
@@ -52,8 +45,10 @@ class _Waiter:
 class CallLimiter:
     """A number of slots; a call holds one of them.
 
-    A caller that notes how its calls end has fewer slots while the API server is overloaded, as TCP
-    does. Without this, all calls of a large gang would time out, and be made again, all at once.
+    A namespace whose caller notes how its calls end has fewer slots while the API server does not
+    answer them in time, as with TCP. Without this, all calls of a large gang would time out, and be
+    made again, all at once. The other namespaces keep theirs: it may be a webhook of that one
+    namespace that does not answer.
 
     With `limit_per_namespace`, a namespace has at most so many. With `keeps_share_free`, it has at
     most its fair share, and a share is left for a namespace that begins to call.
@@ -62,20 +57,14 @@ class CallLimiter:
     def __init__(
         self, limit: int, limit_per_namespace: int | None = None, *, keeps_share_free: bool = False
     ) -> None:
-        self._limit = self._most = limit
-        self._free = limit
-        self._taken = self._ignored = self._succeeded = 0
-        """Calls in progress; ended calls that tell nothing new; and those since the last change."""
+        self._limit = self._free = limit
         self._namespace_slots = NamespaceSlots(
             limit,
             namespace_slots.fair_share(limit)
             if keeps_share_free
             else namespace_slots.fixed(limit_per_namespace or sys.maxsize),
         )
-        self._overdue = 0
-        """Calls of `OVERDUE` that are in progress."""
         self._waiters: list[_Waiter] = []
-        self._overdue_waiters: list[_Waiter] = []
         self._arrivals = count()
         self._served_round = dict.fromkeys(CallPriority, 0)
         """Of the last waiter that was served."""
@@ -84,36 +73,20 @@ class CallLimiter:
 
     @property
     def is_busy(self) -> bool:
-        """True if half of the slots are taken: calls that can wait would delay the others."""
-        return self._free <= self._limit // 2
-
-    @property
-    def limit(self) -> int:
-        """How many calls may be in progress now."""
-        return self._limit
+        """True if half of the slots are taken, or calls wait: more calls would delay the others."""
+        return self._free <= self._limit // 2 or self._namespace_slots.has_waiting
 
     def count(self, namespace: str) -> int:
         """Return how many calls of the namespace are in progress or wait."""
         return self._namespace_slots.count(namespace)
 
-    def note_overload(self) -> None:
-        """Halve the slots: the API server did not answer in time, or refused the call as too many.
+    def note_overload(self, namespace: str) -> None:
+        """Note that a call in progress was not answered in time, or refused as one too many."""
+        self._namespace_slots.note_overload(namespace)
 
-        The calls that are in progress at that moment tell the same, so their results do not count.
-        """
-        if self._ignored:
-            return
-        self._ignored, self._succeeded = self._taken, 0
-        self._set_limit(max(min(MIN_CALLS, self._most), self._limit // 2))
-
-    def note_success(self) -> None:
-        """Add a slot, up to the first limit, once as many calls as there are slots succeeded."""
-        if self._ignored or self._limit == self._most:
-            return
-        self._succeeded += 1
-        if self._succeeded >= self._limit:
-            self._succeeded = 0
-            self._set_limit(self._limit + 1)
+    def note_success(self, namespace: str) -> None:
+        """Note that a call in progress has succeeded."""
+        self._namespace_slots.note_success(namespace)
 
     @contextlib.asynccontextmanager
     async def acquire(self, priority: CallPriority, namespace: str) -> AsyncIterator[None]:
@@ -122,13 +95,13 @@ class CallLimiter:
         try:
             yield
         finally:
-            self.release(priority, namespace)
+            self.release(namespace)
 
-    def try_acquire(self, priority: CallPriority, namespace: str) -> bool:
+    def try_acquire(self, namespace: str) -> bool:
         """Take a slot if one is free now; `release` returns it."""
         if self._free <= 0 or not self._namespace_slots.try_take(namespace):
             return False
-        self._take(priority)
+        self._free -= 1
         return True
 
     async def wait(self, priority: CallPriority, namespace: str) -> None:
@@ -141,14 +114,14 @@ class CallLimiter:
             self._namespace_slots.give_back(namespace)
             raise
 
-    def release(self, priority: CallPriority, namespace: str) -> None:
+    def release(self, namespace: str) -> None:
         """Return a slot."""
-        self._release_slot(priority)
+        self._release_slot()
         self._namespace_slots.give_back(namespace)
 
     async def _acquire_slot(self, priority: CallPriority, namespace: str) -> None:
         if self._free > 0:
-            self._take(priority)
+            self._free -= 1
             return
         # Each namespace has one waiter in a round: of n namespaces, each gets every n-th slot.
         round_number = (
@@ -159,50 +132,28 @@ class CallLimiter:
         waiter = _Waiter(
             priority, round_number, next(self._arrivals), asyncio.get_running_loop().create_future()
         )
-        is_overdue = priority is CallPriority.OVERDUE
-        heapq.heappush(self._overdue_waiters if is_overdue else self._waiters, waiter)
+        heapq.heappush(self._waiters, waiter)
         try:
             await waiter.granted
         except asyncio.CancelledError:
             # Without this, a slot that was granted at the same moment would be lost.
             if waiter.granted.done() and not waiter.granted.cancelled():
-                self._release_slot(priority)
+                self._release_slot()
             raise
 
-    def _take(self, priority: CallPriority) -> None:
-        self._free -= 1
-        self._taken += 1
-        self._overdue += priority is CallPriority.OVERDUE
-
-    def _release_slot(self, priority: CallPriority) -> None:
+    def _release_slot(self) -> None:
         self._free += 1
-        self._taken -= 1
-        self._overdue -= priority is CallPriority.OVERDUE
-        self._ignored = max(0, self._ignored - 1)
-        self._serve_waiters()
-
-    def _set_limit(self, limit: int) -> None:
-        self._free += limit - self._limit
-        self._limit = limit
         self._serve_waiters()
 
     def _serve_waiters(self) -> None:
-        while self._free > 0 and (waiters := self._next_waiters()):
-            waiter = heapq.heappop(waiters)
+        while self._free > 0 and self._waiters:
+            waiter = heapq.heappop(self._waiters)
             if not waiter.granted.done():
                 self._served_round[waiter.priority] = waiter.round_number
-                self._take(waiter.priority)
+                self._free -= 1
                 waiter.granted.set_result(None)
         if self._free > 0:
             self._namespace_rounds.clear()
-
-    def _next_waiters(self) -> list[_Waiter]:
-        """Return those of whom the first is served next."""
-        if not self._overdue_waiters:
-            return self._waiters
-        is_for_notices = self._overdue >= self._limit - self._limit // _NOTICE_SHARE
-        has_notice = bool(self._waiters) and self._waiters[0].priority is CallPriority.NOTIFY
-        return self._waiters if is_for_notices and has_notice else self._overdue_waiters
 
 
 class CallTicket:
@@ -218,20 +169,19 @@ class CallTicket:
         namespace: str,
         on_granted: Callable[[], None],
     ) -> None:
-        self._limiter, self._priority, self._namespace = limiter, priority, namespace
-        self._on_granted = on_granted
-        self.is_granted = limiter.try_acquire(priority, namespace)
-        self._waiting = None if self.is_granted else asyncio.create_task(self._wait())
+        self._limiter, self._namespace, self._on_granted = limiter, namespace, on_granted
+        self.is_granted = limiter.try_acquire(namespace)
+        self._waiting = None if self.is_granted else asyncio.create_task(self._wait(priority))
 
     def release(self) -> None:
         """Return the slot, or leave the queue; the second time, nothing happens."""
         if self.is_granted:
             self.is_granted = False
-            self._limiter.release(self._priority, self._namespace)
+            self._limiter.release(self._namespace)
         elif self._waiting is not None:
             self._waiting.cancel()
 
-    async def _wait(self) -> None:
-        await self._limiter.wait(self._priority, self._namespace)
+    async def _wait(self, priority: CallPriority) -> None:
+        await self._limiter.wait(priority, self._namespace)
         self.is_granted = True
         self._on_granted()

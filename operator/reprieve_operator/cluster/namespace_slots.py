@@ -2,12 +2,15 @@
 
 import asyncio
 import heapq
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
 FIRST_SHARE = 16
 """A namespace begins with one slot in so many."""
+MIN_CALLS = 4
+"""Calls of a namespace that are made at a time, however slow the API server is to answer them."""
 _MIN_KEPT_REQUESTS = 16
 """Requests that were given up are removed once they are more than these, and most of all."""
 
@@ -47,6 +50,12 @@ class _NamespaceUsage:
     taken: int = 0
     ended: int = 0
     waiting: int = 0
+    most: int = sys.maxsize
+    """Calls at a time, since some of them were not answered in time."""
+    ignored: int = 0
+    """Calls in progress that were so already as one was not answered: they tell nothing new."""
+    succeeded: int = 0
+    """Since `most` has changed."""
     requests: list[_SlotRequest] = field(default_factory=list)
     """A heap; some of its requests may have been given up."""
 
@@ -61,7 +70,7 @@ class NamespaceSlots:
     """Counts what each namespace has; its requests are granted by priority, then by arrival."""
 
     def __init__(self, slots: int, limit_of: LimitOf) -> None:
-        self._free = slots
+        self._slots = self._free = slots
         self._limit_of = limit_of
         self._namespaces: dict[str, _NamespaceUsage] = {}
         """Those that call, or wait to."""
@@ -71,6 +80,31 @@ class NamespaceSlots:
         """Return how many slots the namespace has or waits for."""
         namespace = self._namespaces.get(name)
         return 0 if namespace is None else namespace.taken + namespace.waiting
+
+    @property
+    def has_waiting(self) -> bool:
+        """True if a namespace waits for a slot of its own."""
+        return any(namespace.waiting for namespace in self._namespaces.values())
+
+    def note_overload(self, name: str) -> None:
+        """Halve the namespace's calls: one was not answered in time, or refused as one too many.
+
+        Those that are in progress at that moment tell the same, so their results do not count.
+        """
+        namespace = self._namespaces[name]
+        if namespace.ignored:
+            return
+        namespace.ignored, namespace.succeeded = namespace.taken, 0
+        namespace.most = max(MIN_CALLS, min(namespace.most, namespace.taken) // 2)
+
+    def note_success(self, name: str) -> None:
+        """Allow one call more, once as many as are made at a time have succeeded."""
+        namespace = self._namespaces[name]
+        if namespace.ignored or namespace.most >= self._slots:
+            return
+        namespace.succeeded += 1
+        if namespace.succeeded >= namespace.most:
+            namespace.most, namespace.succeeded = namespace.most + 1, 0
 
     def try_take(self, name: str) -> bool:
         """Take a slot, if the namespace may have one more now."""
@@ -105,6 +139,7 @@ class NamespaceSlots:
         namespace = self._namespaces[name]
         namespace.taken -= 1
         namespace.ended += 1
+        namespace.ignored = max(0, namespace.ignored - 1)
         self._free += 1
         self._forget_if_idle(name)
         # Those that have least come first.
@@ -131,4 +166,4 @@ class NamespaceSlots:
 
     def _has_room(self, namespace: _NamespaceUsage) -> bool:
         limit = self._limit_of(len(self._namespaces), namespace.ended, self._free)
-        return namespace.taken < limit
+        return namespace.taken < min(limit, namespace.most)

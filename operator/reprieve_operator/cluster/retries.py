@@ -47,13 +47,17 @@ class OptionalWriteDeadline:
         self._clock = clock
         self._refused_since: float | None = None
 
-    def has_passed(self, error: ApiError) -> bool:
-        """True if the eviction continues without the call that was refused."""
+    def has_passed(self, error: ApiError, begun_at: float | None = None) -> bool:
+        """True if the eviction continues without the call that was refused.
+
+        `begun_at`: since when an unanswered call has waited, on the monotonic clock. It may have
+        waited for the calls of other victims of the same owner.
+        """
         if is_permanent(error) and not error.is_forbidden:
             return True
         now = self._clock.monotonic()
         if self._refused_since is None:
-            self._refused_since = now
+            self._refused_since = begun_at if error.is_unreachable and begun_at else now
         longest = _MISSING_RIGHT_SECONDS if error.is_forbidden else GIVE_UP_AFTER.total_seconds()
         return now >= self._refused_since + longest
 

@@ -122,7 +122,7 @@ class Writes:
         accept = METADATA_ONLY if kind is VersionedObject else JSON
         try:
             async with self._call_limiter.acquire(priority, _namespace_of(path)):
-                found = await self._limited("get", self._api.get(path, kind, accept=accept))
+                found = await self._limited("get", path, self._api.get(path, kind, accept=accept))
         except ApiError as error:
             self._metrics.api_calls.labels("get", str(error.status or "unreachable")).inc()
             if error.is_not_found:
@@ -479,16 +479,16 @@ class Writes:
         conditions = (*others, Condition(type=DISRUPTION_TARGET, status=status))
         return replace(pod, metadata=written, status=replace(pod.status, conditions=conditions))
 
-    async def _limited(self, verb: str, call: Awaitable[R]) -> R:
-        """Make a call that holds a slot; the next have fewer slots if the API server is slow."""
+    async def _limited(self, verb: str, path: str, call: Awaitable[R]) -> R:
+        """Make a call that holds a slot; the next of its namespace have fewer if it is slow."""
         try:
             result = await call
         except ApiError as error:
             if is_overload(error) and not (verb == "evict" and error.status):
                 # An eviction that a disruption budget holds is refused with 429, too.
-                self._call_limiter.note_overload()
+                self._call_limiter.note_overload(_namespace_of(path))
             raise
-        self._call_limiter.note_success()
+        self._call_limiter.note_success(_namespace_of(path))
         return result
 
     async def _call(
@@ -502,10 +502,13 @@ class Writes:
         try:
             async with self._call_limiter.acquire(priority, _namespace_of(path)):
                 # A call in progress is given up when the lease ends: the next leader may write.
-                async with asyncio.timeout(self._leader_election.require_leadership()):
-                    result = await self._limited(verb, call())
+                try:
+                    async with asyncio.timeout(self._leader_election.require_leadership()):
+                        result = await self._limited(verb, path, call())
+                except TimeoutError:
+                    self._call_limiter.note_overload(_namespace_of(path))
+                    raise
         except TimeoutError as error:
-            self._call_limiter.note_overload()
             self._metrics.api_calls.labels(verb, "unreachable").inc()
             raise ApiError(0, "LeaseOver", "no answer before the lease could have ended") from error
         except ApiError as error:

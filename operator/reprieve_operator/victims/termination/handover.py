@@ -125,10 +125,11 @@ class ReplacementHandover:
         self, failure: str, pod: VictimPod, call: Awaitable[None]
     ) -> ApiError | None:
         """Make a call that the eviction can do without; return the error once it is given up."""
+        begun_at = self._clock.monotonic()
         try:
             await call
         except ApiError as error:
-            if not self._optional_write_deadline.has_passed(error):
+            if not self._optional_write_deadline.has_passed(error, begun_at):
                 raise
             _log.error(failure, extra={"pod": pod.metadata.key, "error": str(error)})
             return error

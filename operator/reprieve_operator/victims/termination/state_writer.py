@@ -10,6 +10,7 @@ from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.policies import PolicySource
+from reprieve_operator.cluster.retries import OptionalWriteDeadline
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy.lifecycle import termination
 from reprieve_policy.lifecycle.cleanup import GIVE_UP_AFTER
@@ -38,6 +39,7 @@ class TerminationStateWriter:
         self._writes = writes
         self._policy = policy
         self._clock = clock
+        self._deadline = OptionalWriteDeadline(clock)
         self._adds_finalizer = adds_finalizer
         self._on_pod_written = on_pod_written
         self._on_state_written = on_state_written
@@ -118,11 +120,14 @@ class TerminationStateWriter:
         """Continue without a write if the pod is full, or refused it a minute past the ceiling.
 
         In all other cases, raise the error. A conflict is a refusal like any other, and so is a
-        call without an answer: without this, an owner that writes to the pod all the time would
-        keep it, or one whose webhook does not answer.
+        call without an answer for a minute: without this, an owner that writes to the pod all the
+        time would keep it, or one whose webhook does not answer.
         """
         until = termination.ceiling_of(state, self._policy.current) + GIVE_UP_AFTER
-        if self._clock.now() < until and not error.is_object_too_large:
+        # After an outage, a first call without an answer says little.
+        is_refused = self._deadline.has_passed(error) or not error.is_unreachable
+        is_late = is_refused and self._clock.now() >= until
+        if not (is_late or error.is_object_too_large):
             raise error
         _log.warning(
             "could not write the terminating state; the eviction continues",

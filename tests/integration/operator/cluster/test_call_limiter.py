@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from reprieve_operator.cluster import call_limiter
+from reprieve_operator.cluster import namespace_slots
 from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority, CallTicket
 
 
@@ -198,8 +198,8 @@ async def test_a_ticket_keeps_its_place_and_is_released_once() -> None:
     assert third.is_granted
     assert not second.is_granted
     third.release()
-    assert slots.try_acquire(CallPriority.NOTIFY, "team")
-    assert not slots.try_acquire(CallPriority.NOTIFY, "team")
+    assert slots.try_acquire("team")
+    assert not slots.try_acquire("team")
 
 
 async def test_a_ticket_that_is_released_as_it_is_granted_loses_no_slot() -> None:
@@ -211,7 +211,7 @@ async def test_a_ticket_that_is_released_as_it_is_granted_loses_no_slot() -> Non
     second.release()
     await _turn_over()
     assert not second.is_granted
-    assert slots.try_acquire(CallPriority.NOTIFY, "team")
+    assert slots.try_acquire("team")
 
 
 async def test_without_a_free_slot_a_newcomer_is_the_first_to_get_one() -> None:
@@ -248,43 +248,15 @@ async def test_victims_near_their_ceiling_come_first() -> None:
     assert await callers.serve_all() == ["busy", "OVERDUE", "NOTIFY", "TERMINATE"]
 
 
-async def test_overdue_calls_that_hang_leave_slots_to_notices() -> None:
-    callers = Callers(CallLimiter(8))
-    for number in range(20):
-        await callers.come(f"hangs {number}", CallPriority.OVERDUE)
-    assert len(callers.served) == 8
-    for number in range(3):
-        await callers.come(f"notice {number}", CallPriority.NOTIFY)
-    # Six of the first eight hold their slots for ever: those of the other two serve the notices.
-    await callers.leave("hangs 6")
-    assert callers.served[8:] == ["notice 0"]
-    await callers.leave("notice 0")
-    await callers.leave("notice 1")
-    assert callers.served[9:] == ["notice 1", "notice 2"]
-
-
-async def test_overdue_calls_of_one_namespace_leave_turns_to_those_of_another() -> None:
-    callers = Callers(CallLimiter(8))
-    for number in range(20):
-        await callers.come(f"hangs {number}", CallPriority.OVERDUE, "a")
-    for number in range(5):
-        await callers.come(f"notice {number}", CallPriority.NOTIFY, "a")
-    await callers.come("overdue", CallPriority.OVERDUE, "b")
-    for name in ("hangs 0", "hangs 1", "hangs 2", "hangs 3"):
-        await callers.leave(name)
-    assert "overdue" in callers.served
-
-
-async def test_an_overloaded_server_gets_fewer_calls_until_it_answers_again() -> None:
-    slots = CallLimiter(32)
+async def test_a_namespace_whose_calls_time_out_gets_fewer_until_they_succeed_again() -> None:
+    slots = CallLimiter(32, 32)
     callers = Callers(slots)
     for number in range(40):
         await callers.come(str(number))
     assert len(callers.served) == 32
-    slots.note_overload()
+    slots.note_overload("")
     # The other calls that were in progress tell the same.
-    slots.note_overload()
-    assert slots.limit == 16
+    slots.note_overload("")
     for number in range(16):
         await callers.leave(str(number))
     assert len(callers.served) == 32
@@ -292,18 +264,40 @@ async def test_an_overloaded_server_gets_fewer_calls_until_it_answers_again() ->
     assert len(callers.served) == 33
     for number in range(17, 32):
         await callers.leave(str(number))
-    for _ in range(15):
-        slots.note_success()
-    assert slots.limit == 16
-    slots.note_success()
-    assert slots.limit == 17
+    assert len(callers.served) == 40
+    for number in range(20):
+        await callers.come(f"later {number}")
+    assert len(callers.served) == 48
+    for _ in range(16):
+        slots.note_success("")
+    await callers.leave("32")
+    assert len(callers.served) == 50
 
 
-async def test_the_slots_are_never_fewer_than_a_few_nor_more_than_at_first() -> None:
-    slots = CallLimiter(32)
-    for _ in range(10):
-        slots.note_overload()
-    assert slots.limit == call_limiter.MIN_CALLS
-    for _ in range(2000):
-        slots.note_success()
-    assert slots.limit == 32
+async def test_a_namespace_has_a_few_calls_however_many_time_out() -> None:
+    slots = CallLimiter(32, 32)
+    callers = Callers(slots)
+    await callers.come("stays")
+    for number in range(10):
+        await callers.come(f"hangs {number}")
+        slots.note_overload("")
+        await callers.leave(f"hangs {number}")
+    served = len(callers.served)
+    for number in range(10):
+        await callers.come(f"more {number}")
+    assert len(callers.served) - served == namespace_slots.MIN_CALLS - 1
+
+
+async def test_a_namespace_whose_calls_hang_takes_nothing_from_another() -> None:
+    """Behind a webhook that does not answer: each call times out, and is made again."""
+    slots = CallLimiter(32, keeps_share_free=True)
+    callers = Callers(slots)
+    for number in range(100):
+        await callers.come(f"hangs {number}", CallPriority.OVERDUE, "a")
+    for _ in range(50):
+        slots.note_overload("a")
+        await callers.leave([name for name in callers.served if "hangs" in name][-1])
+    for number in range(100):
+        await callers.come(f"other {number}", CallPriority.RECORD, "b")
+        await callers.leave(f"other {number}")
+    assert len([name for name in callers.served if "other" in name]) == 100

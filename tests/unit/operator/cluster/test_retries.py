@@ -40,6 +40,15 @@ def test_a_refused_write_is_given_up_after_a_time(error: ApiError, seconds: int)
     assert deadline.has_passed(error)
 
 
+def test_the_time_counts_in_which_an_unanswered_write_waited_for_others() -> None:
+    deadline = OptionalWriteDeadline(Clock(monotonic=lambda: 100.0))
+    assert not deadline.has_passed(refused(HTTPStatus.FORBIDDEN), begun_at=30.0)
+    deadline.reset()
+    assert not deadline.has_passed(refused(0), begun_at=41.0)
+    deadline.reset()
+    assert deadline.has_passed(refused(0), begun_at=40.0)
+
+
 def test_a_write_that_succeeded_begins_anew() -> None:
     now = 100.0
     deadline = OptionalWriteDeadline(Clock(monotonic=lambda: now))
