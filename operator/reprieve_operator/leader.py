@@ -55,9 +55,10 @@ _RESYNC_RETRY_SECONDS = 10.0
 """After a resync that failed: the API server was busy, say."""
 _MAX_WATCH_SILENCE_SECONDS = 300.0
 """Three watch requests, each given up after a minute and a half without an event."""
-_MAX_CALLS = 32
-"""Concurrent calls to the API server about victims. Without a limit, those of a thousand victims
-would time out while they wait for each other, and the buffers of each connection take 256 KiB."""
+_MAX_CALLS = 64
+"""Concurrent calls to the API server about victims, of one namespace half as many. Without a limit,
+those of a thousand victims would time out while they wait for each other, and the buffers of each
+connection take 256 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
