@@ -101,7 +101,7 @@ class Leader:
         self._term: Term | None = None
         self.election = LeaderElection(lease_api, settings, clock)
         self.uninstall = Uninstall(api, settings.namespace, settings.deployment_name)
-        self._call_limiter = CallLimiter(_MAX_CALLS, keeps_share_free=True)
+        self._call_limiter = CallLimiter(_MAX_CALLS, keeps_share_free=True, first=_MAX_CALLS // 2)
         self._recorder = EventRecorder(
             api, self._call_limiter, settings.holder_identity, metrics, clock
         )

@@ -55,12 +55,18 @@ class CallLimiter:
     """
 
     def __init__(
-        self, limit: int, limit_per_namespace: int | None = None, *, keeps_share_free: bool = False
+        self,
+        limit: int,
+        limit_per_namespace: int | None = None,
+        *,
+        keeps_share_free: bool = False,
+        first: int | None = None,
     ) -> None:
+        """`first`: slots that a namespace begins with, where a share is kept free."""
         self._limit = self._free = limit
         self._namespace_slots = NamespaceSlots(
             limit,
-            namespace_slots.fair_share(limit)
+            namespace_slots.fair_share(limit, first)
             if keeps_share_free
             else namespace_slots.fixed(limit_per_namespace or sys.maxsize),
         )

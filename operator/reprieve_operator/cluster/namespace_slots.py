@@ -24,17 +24,18 @@ def fixed(limit: int) -> LimitOf:
     return lambda _namespaces, _ended, _free: limit
 
 
-def fair_share(slots: int) -> LimitOf:
+def fair_share(slots: int, first: int | None = None) -> LimitOf:
     """Return a limit that leaves a share free: of n namespaces, each has at most 1/(n+1).
 
     So a namespace that begins to call finds a slot at once, also where all calls of the others
-    hang. A namespace begins with a small part, and gets one slot more for each call that ends: of
-    calls that hang, the time-out decides how fast. It never has more than it leaves free. Without
-    these two, a namespace that calls alone, and hangs, would have half of all slots before the next
-    one comes, and a few such namespaces all.
+    hang. A namespace begins with a small part (`first` slots), and gets one slot more for each call
+    that ends: of calls that hang, the time-out decides how fast. It never has more than it leaves
+    free. Without these two, a namespace that calls alone, and hangs, would have half of all slots
+    before the next one comes, and a few such namespaces all.
     """
+    begins_with = slots // FIRST_SHARE if first is None else first
     return lambda namespaces, ended, free: max(
-        1, min(slots // FIRST_SHARE + ended, slots // (namespaces + 1), free)
+        1, min(begins_with + ended, slots // (namespaces + 1), free)
     )
 
 

@@ -120,9 +120,11 @@ class Writes:
     ) -> R | None:
         """Return an object, `None` if it does not exist."""
         accept = METADATA_ONLY if kind is VersionedObject else JSON
+        namespace = _namespace_of(path)
         try:
-            async with self._call_limiter.acquire(priority, _namespace_of(path)):
-                found = await self._limited("get", path, self._api.get(path, kind, accept=accept))
+            async with self._call_limiter.acquire(priority, namespace):
+                call = self._api.get(path, kind, accept=accept)
+                found = await self._limited("get", namespace, call)
         except ApiError as error:
             self._metrics.api_calls.labels("get", str(error.status or "unreachable")).inc()
             if error.is_not_found:
@@ -479,16 +481,16 @@ class Writes:
         conditions = (*others, Condition(type=DISRUPTION_TARGET, status=status))
         return replace(pod, metadata=written, status=replace(pod.status, conditions=conditions))
 
-    async def _limited(self, verb: str, path: str, call: Awaitable[R]) -> R:
+    async def _limited(self, verb: str, namespace: str, call: Awaitable[R]) -> R:
         """Make a call that holds a slot; the next of its namespace have fewer if it is slow."""
         try:
             result = await call
         except ApiError as error:
             if is_overload(error) and not (verb == "evict" and error.status):
                 # An eviction that a disruption budget holds is refused with 429, too.
-                self._call_limiter.note_overload(_namespace_of(path))
+                self._call_limiter.note_overload(namespace)
             raise
-        self._call_limiter.note_success(_namespace_of(path))
+        self._call_limiter.note_success(namespace)
         return result
 
     async def _call(
@@ -499,14 +501,15 @@ class Writes:
         priority: CallPriority = CallPriority.TERMINATE,
     ) -> R:
         """Make one write if this replica leads, and count its outcome."""
+        namespace = _namespace_of(path)
         try:
-            async with self._call_limiter.acquire(priority, _namespace_of(path)):
+            async with self._call_limiter.acquire(priority, namespace):
                 # A call in progress is given up when the lease ends: the next leader may write.
                 try:
                     async with asyncio.timeout(self._leader_election.require_leadership()):
-                        result = await self._limited(verb, path, call())
+                        result = await self._limited(verb, namespace, call())
                 except TimeoutError:
-                    self._call_limiter.note_overload(_namespace_of(path))
+                    self._call_limiter.note_overload(namespace)
                     raise
         except TimeoutError as error:
             self._metrics.api_calls.labels(verb, "unreachable").inc()
