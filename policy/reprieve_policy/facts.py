@@ -100,7 +100,10 @@ class Facts:
     """True if no API server checks permissions afterwards: the result then names the ones
     needed."""
     operator_is_live: bool = False
-    """True if an operator leads, or led until a failover that may still end."""
+    """True if an operator leads, or has not been absent for longer than a failover takes: evictions
+    that have begun continue."""
+    operator_opens_gates: bool = False
+    """True if new pods may wait for their gang: an operator leads, or was killed just now."""
     pods_created_together: int = 1
     """Number of pods that this pod's controller creates without waiting for one of them to run.
 

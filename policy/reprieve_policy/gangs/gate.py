@@ -74,7 +74,7 @@ def decide_gate(pod: Resource, facts: Facts) -> tuple[MetadataChange | GateAddit
         # From the template, or from our own first pass. Without the label, no watch would find the
         # pod.
         return () if GANG_GATE_LABEL in labels_of(pod.metadata) else (_LABEL,)
-    is_on = facts.settings.gang_gate and facts.operator_is_live
+    is_on = facts.settings.gang_gate and facts.operator_opens_gates
     statement = facts.gang_statement
     of_group = None if statement is None else statement.min_member
     minimum = _minimum(pod, of_group) if is_on else None

@@ -59,6 +59,7 @@ A_VOLUME_THAT_DOES_NOT_EXIST: Any = (
         },
     },
 )
+LEASE = "reprieve-operator"
 OPERATORS = "system:serviceaccount:reprieve-system:reprieve-operator"
 
 
@@ -257,16 +258,23 @@ def nominate(ours: GuardedCluster, team: str, node: str) -> None:
     )
 
 
-def test_without_a_leading_operator_a_victim_is_deleted_at_once(ours: GuardedCluster) -> None:
-    with ours.namespace("nobody") as team, ours.installation.without(OPERATOR):
+def test_only_once_the_operator_is_lost_a_victim_is_deleted_at_once(ours: GuardedCluster) -> None:
+    """While it is replaced, drains and schedulers end no save; its Lease goes as it is removed."""
+    with ours.namespace("nobody") as team:
         ours.create(
             team, a_pod("victim", slots=2, priority_class=LOW, node="kwok-0", annotations=HINT)
         )
         ours.running(team, "victim")
-        gone = "the webhooks know that no operator leads"
-        wait_for(gone, lambda: try_as_scheduler(ours, team, "victim").status == 0)
-        ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
-        ours.running(team, "preemptor")
+        with ours.installation.without(OPERATOR):
+            lease = ours.kubectl.get("lease", LEASE, "-n", "reprieve-system")
+            assert not lease["spec"].get("holderIdentity"), "it has given up its Lease"
+            assert "asked to save" in try_as_scheduler(ours, team, "victim").stderr
+            assert ours.evict(team, "victim") == 429
+            ours.kubectl.read("delete", "lease", LEASE, "-n", "reprieve-system")
+            gone = "the webhooks know that no operator leads"
+            wait_for(gone, lambda: try_as_scheduler(ours, team, "victim").status == 0)
+            ours.create(team, a_pod("preemptor", slots=1, priority_class=HIGH, node="kwok-0"))
+            ours.running(team, "preemptor")
         assert {call.code for call in ours.calls(team)} == {200}
 
 

@@ -138,10 +138,7 @@ class ClusterFacts:
                 tasks.create_task(reflector.run())
 
     def watched_facts(self, namespace: str) -> Facts:
-        """Return what the watches know of a Namespace and of the cluster, without a call.
-
-        During a failover the operator counts as live: evictions that have begun continue.
-        """
+        """Return what the watches know of a Namespace and of the cluster, without a call."""
         return Facts(
             settings=self._policy.current,
             namespace=self._namespaces.watched(namespace) or DEFAULT_POLICY,
@@ -158,9 +155,9 @@ class ClusterFacts:
         policy = self._watched_policy(request, resource)
         unknown = self._priority_classes.unknown_names(resource)
         settings = self._policy.current
-        operator_is_live = self._gate.holds_pods
+        opens_gates = self._gate.opens_gates
         is_new = request.operation == "CREATE"
-        may_be_gated = operator_is_live and gate.may_be_gated(resource, settings)
+        may_be_gated = opens_gates and gate.may_be_gated(resource, settings)
         ledger_entry, gang_statement, together = await self._read_about_pod(
             request, resource, is_new=is_new, may_be_gated=may_be_gated
         )
@@ -174,7 +171,8 @@ class ClusterFacts:
             else self._priority_classes.by_name,
             ledger_entry=ledger_entry,
             policy_config_map=self._policy_config_map,
-            operator_is_live=operator_is_live,
+            operator_is_live=not self._gate.has_lost_leader,
+            operator_opens_gates=opens_gates,
             pods_created_together=together,
             quotas=self._quotas.quotas,
             checkpoint_service=self._checkpoint_service(),

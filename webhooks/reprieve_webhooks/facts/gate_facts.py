@@ -1,12 +1,17 @@
-"""What the gang gate needs: whether an operator is live, and how many pods an owner creates.
+"""Whether an operator leads, for the guard and the gang gate; how many pods an owner creates.
 
-Whether an operator is live is concluded from watching its Lease. As in the operator's own leader
+Whether an operator leads is concluded from watching its Lease. As in the operator's own leader
 election, the clocks of two machines are never compared: a renewal counts from the time it was
-observed. A Lease that existed before this process shows nothing until it is renewed, which a leader
-does every few seconds.
+observed. A Lease that existed before this process shows no leader until it is renewed, which a
+leader does every few seconds.
+
+A leader is lost only after a minute, and only where the watch would have shown another one. Without
+this, the guard would let evictions and deletions interrupt the saves of workloads whenever the
+operator is replaced, a watch is cut, or the API server was away.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,41 +34,46 @@ SINGLE_POD = 1
 """How many pods an unknown owner makes at once: its pods do not wait."""
 
 _FAILOVER_SECONDS = 60.0
-"""For another operator to become the leader, also when a node is lost."""
+"""For another operator to become the leader, also when a node is lost. While no operator leads, the
+watch shows once a minute that it is open: so a leader is lost one to two minutes after its end."""
 _MAX_LEASE_SECONDS = 60
 """A longer lease would let pods wait for an operator that stopped long ago."""
 
 
 class OperatorLiveness:
-    """Remembers the last renewal and when it was observed."""
+    """Remembers until when an operator led."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._spec: LeaseSpec | None = None
         self._may_fail_over = False
-        self._expires_at = monotonic()
+        self._led_until = -math.inf
 
     def observe(self, lease: Lease) -> None:
-        """Process the Lease from the watch; a new list may bring the same Lease again."""
+        """Process the Lease from the watch, or from a list, which may bring the same Lease again.
+
+        An operator that has held the Lease while it could not be watched may have led until now.
+        """
         before, self._spec = self._spec, lease.spec
         if not lease.spec.holderIdentity:
-            self._expire()
-            self._may_fail_over = False
+            self._end()
         elif before is not None and lease.spec.renewTime != before.renewTime:
             self._may_fail_over = True
-            self._expires_at = self._monotonic() + min(
+            self._led_until = self._monotonic() + min(
                 lease.spec.leaseDurationSeconds or 0, _MAX_LEASE_SECONDS
             )
+        else:
+            self._led_until = max(self._led_until, self._monotonic())
 
     def observe_deletion(self, _: Key) -> None:
-        """Process the deletion of the Lease."""
-        self._expire()
+        """Process the deletion of the Lease: the operator was uninstalled."""
+        self._led_until = -math.inf
         self._may_fail_over = False
 
     @property
     def has_leader(self) -> bool:
         """True while an operator holds the Lease and renews it in time."""
-        return self._monotonic() < self._expires_at
+        return self._monotonic() < self._led_until
 
     @property
     def may_fail_over(self) -> bool:
@@ -71,12 +81,13 @@ class OperatorLiveness:
         return self._may_fail_over
 
     @property
-    def seconds_without_leader(self) -> float:
-        """Return for how long no operator has led, at most since this process started."""
-        return max(0.0, self._monotonic() - self._expires_at)
+    def led_until(self) -> float:
+        """When the last leader's Lease ends or has ended; minus infinity if there was none."""
+        return self._led_until
 
-    def _expire(self) -> None:
-        self._expires_at = min(self._expires_at, self._monotonic())
+    def _end(self) -> None:
+        self._led_until = min(self._led_until, self._monotonic())
+        self._may_fail_over = False
 
 
 class GateFacts:
@@ -121,15 +132,17 @@ class GateFacts:
 
     @property
     def has_lost_leader(self) -> bool:
-        """True once no operator has led for a minute: longer than a failover takes."""
-        return self._liveness.seconds_without_leader >= _FAILOVER_SECONDS
+        """True once the watch of the Lease has shown for a minute that no operator leads."""
+        heard_at = time.monotonic() - self.reflector.age_seconds
+        return heard_at - self._liveness.led_until >= _FAILOVER_SECONDS
 
     @property
-    def holds_pods(self) -> bool:
-        """True while an operator leads, and for a minute after one was killed: new pods may wait.
+    def opens_gates(self) -> bool:
+        """True while an operator leads, or was killed and is not lost: new pods may wait for it.
 
         Without the latter, the pods of a gang that is created while a leader is replaced would be
-        scheduled one by one, beside a gang that was released.
+        scheduled one by one, beside a gang that was released. One that was stopped says so, and no
+        pod waits: another may never be started.
         """
         return self._liveness.may_fail_over and not self.has_lost_leader
 

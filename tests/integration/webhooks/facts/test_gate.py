@@ -1,6 +1,7 @@
 """The facts of the gang gate: the operator's Lease, and how many pods an owner makes."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -113,7 +114,7 @@ async def test_all_pods_of_a_burst_cost_one_read_of_their_owner(tmp_path: Path):
         await ready.renew()
         found = await asyncio.gather(*(ready.facts_of() for _ in range(200)))
 
-        assert {(facts.operator_is_live, facts.pods_created_together) for facts in found} == {
+        assert {(facts.operator_opens_gates, facts.pods_created_together) for facts in found} == {
             (True, 4)
         }
         assert ready.stub.calls[f"{JOBS}/train"] == 1
@@ -178,20 +179,61 @@ async def test_without_an_operator_no_owner_is_read(tmp_path: Path):
         facts = await ready.facts_of()
 
         assert not facts.operator_is_live
+        assert not facts.operator_opens_gates
         assert ready.stub.calls[f"{JOBS}/train"] == 0
 
 
-async def test_during_a_failover_the_operator_counts_as_live(
+def released() -> Any:
+    return a_lease("2026-11-21T12:00:01Z", holder="")
+
+
+async def test_the_guard_counts_an_operator_that_is_replaced_as_live_and_the_gate_does_not(
+    tmp_path: Path,
+):
+    """Evictions that have begun continue, also where drains and schedulers ask in between."""
+    async with cluster(tmp_path) as ready:
+        await ready.renew()
+        ready.stub.send("MODIFIED", released(), LEASES)
+        await ready.until(lambda: not ready.facts._gate.has_leader)
+        for facts in (await ready.facts_of(), ready.facts.watched_facts("team")):
+            assert facts.operator_is_live
+            assert not facts.operator_opens_gates
+
+
+async def test_a_process_that_has_just_started_counts_the_holder_of_the_lease_as_live(
+    tmp_path: Path,
+):
+    async with cluster(tmp_path, **{LEASES: {"l": a_lease("2026-11-21T12:00:00Z")}}) as ready:
+        facts = await ready.facts_of()
+        assert facts.operator_is_live
+        assert not facts.operator_opens_gates, "it may have ended long ago"
+    async with cluster(tmp_path, **{LEASES: {"l": released()}}) as ready:
+        assert not (await ready.facts_of()).operator_is_live
+
+
+async def test_an_operator_is_lost_only_once_the_watch_has_shown_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Evictions that have begun continue: no other victims are chosen meanwhile."""
+    """While the API server is away, or a watch is dead, an operator may lead unseen."""
+    monkeypatch.setattr(gate_facts, "_FAILOVER_SECONDS", 0.0)
     async with cluster(tmp_path) as ready:
-        assert ready.facts.watched_facts("team").operator_is_live
-        monkeypatch.setattr(gate_facts, "_FAILOVER_SECONDS", 0.0)
-        assert not ready.facts.watched_facts("team").operator_is_live
-        monkeypatch.setattr(gate_facts, "_FAILOVER_SECONDS", 1e-9)
         await ready.renew()
-        assert ready.facts.watched_facts("team").operator_is_live
+        ready.facts._gate._liveness._end()
+        assert (await ready.facts_of()).operator_is_live
+        ready.stub.send("BOOKMARK", {"metadata": {"resourceVersion": "10"}}, LEASES)
+        await ready.until(lambda: not ready.facts.watched_facts("team").operator_is_live)
+
+
+async def test_after_the_api_server_was_away_the_operator_has_a_minute_to_lead_again(
+    tmp_path: Path,
+):
+    held = a_lease("2026-11-21T12:00:00Z")
+    async with cluster(tmp_path, **{LEASES: {"l": held}}) as ready:
+        ready.facts._gate._liveness._led_until -= 3600
+        assert not (await ready.facts_of()).operator_is_live
+        # It is listed again, as after any interruption in which its version grew too old.
+        ready.stub.send("ERROR", {"code": 410, "reason": "Expired"}, LEASES)
+        await ready.until(lambda: ready.facts.watched_facts("team").operator_is_live)
 
 
 async def test_an_unreadable_owner_lets_the_pod_run_without_the_gate_and_fails_no_review(
@@ -202,7 +244,7 @@ async def test_an_unreadable_owner_lets_the_pod_run_without_the_gate_and_fails_n
         ready.stub.is_failing = True
         facts = await ready.facts_of()
 
-        assert (facts.operator_is_live, facts.pods_created_together) == (True, 1)
+        assert (facts.operator_opens_gates, facts.pods_created_together) == (True, 1)
 
 
 async def test_an_owner_created_again_under_its_name_is_another(tmp_path: Path):
@@ -226,7 +268,9 @@ async def test_the_gate_is_added_if(spec: Any):
     pod["spec"] |= spec
     async with running_server() as server:
         server.source.facts = Facts(
-            settings=PolicySettings(gang_gate=True), operator_is_live=True, pods_created_together=4
+            settings=PolicySettings(gang_gate=True),
+            operator_opens_gates=True,
+            pods_created_together=4,
         )
         patched = jsonpatch.apply_patch(pod, patch_of(await server.ask("/mutate", a_review(pod))))
         again = jsonpatch.apply_patch(
@@ -245,19 +289,20 @@ async def test_pods_are_held_during_a_failover_by_a_process_that_has_seen_a_lead
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     async with cluster(tmp_path) as ready:
-        assert not (await ready.facts_of()).operator_is_live, "no operator was seen yet"
+        assert not (await ready.facts_of()).operator_opens_gates, "no operator was seen yet"
         await ready.renew()
-        ready.facts._gate._liveness._expire()
+        ready.facts._gate._liveness._led_until = time.monotonic()
         assert not ready.facts._gate.has_leader
-        assert (await ready.facts_of()).operator_is_live
-        ready.stub.send("MODIFIED", a_lease("2026-11-21T12:00:01Z", holder=""), LEASES)
-        await ready.until(lambda: not ready.facts._gate.holds_pods)
-        assert not (await ready.facts_of()).operator_is_live, "an operator that is stopped says so"
+        assert (await ready.facts_of()).operator_opens_gates
+        ready.stub.send("MODIFIED", released(), LEASES)
+        await ready.until(lambda: not ready.facts._gate.opens_gates)
+        assert not (await ready.facts_of()).operator_opens_gates, "one that is stopped says so"
         await ready.renew()
-        ready.facts._gate._liveness._expire()
-        assert (await ready.facts_of()).operator_is_live
+        ready.facts._gate._liveness._led_until = time.monotonic()
+        assert (await ready.facts_of()).operator_opens_gates
         monkeypatch.setattr(gate_facts, "_FAILOVER_SECONDS", 0.0)
-        assert not (await ready.facts_of()).operator_is_live
+        ready.stub.send("BOOKMARK", {"metadata": {"resourceVersion": "10"}}, LEASES)
+        await ready.until(lambda: not ready.facts._gate.opens_gates)
 
 
 async def test_what_is_read_of_a_new_pod_of_a_gang_is_read_at_once(

@@ -15,7 +15,7 @@ from reprieve_policy.verdict import GateAddition, MetadataChange
 from reprieve_testing.objects.builders import PodBuilder, a_namespace, a_pod
 
 ON = PolicySettings(gang_gate=True, gang_gate_timeout_seconds=600)
-READY = Facts(settings=ON, operator_is_live=True, pods_created_together=4)
+READY = Facts(settings=ON, operator_opens_gates=True, pods_created_together=4)
 """The gate is on, an operator leads, and the owner creates four pods at once."""
 LABEL = MetadataChange("labels", keys.GANG_GATE_LABEL, "waiting")
 HELD = (LABEL, GateAddition("reprieve.dev/gang"))
@@ -73,7 +73,9 @@ CREATED = {
     "no pod waits if the gate is switched off": Created(
         facts=replace(READY, settings=PolicySettings())
     ),
-    "no pod waits without a live operator": Created(facts=replace(READY, operator_is_live=False)),
+    "no pod waits without a live operator": Created(
+        facts=replace(READY, operator_opens_gates=False)
+    ),
     "no pod waits for more than the owner creates": Created(pod=a_member(of=5)),
     "no pod waits if the owner creates one after another": Created(
         facts=replace(READY, pods_created_together=1)

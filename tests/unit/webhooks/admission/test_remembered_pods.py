@@ -378,7 +378,8 @@ WHY_A_FACT_CANNOT_DIFFER = {
     "job_requests": "only read for pods of a quota",
     "workload_annotations": "only read for PodGroups",
     "is_offline": "never in the webhooks",
-    "operator_is_live": "only read for pods that may wait for their gang",
+    "operator_is_live": "only read for deletions and evictions",
+    "operator_opens_gates": "only read for pods that may wait for their gang",
     "pods_created_together": "only read for pods that may wait for their gang",
 }
 """Of two pods with one key. A new fact needs a line here, and perhaps a condition in the module."""
@@ -490,7 +491,7 @@ def test_every_answer_is_that_of_a_whole_review(
             settings=settings,
             namespace=policy,
             priority_classes=CLASSES,
-            operator_is_live=True,
+            operator_opens_gates=True,
             pods_created_together=4,
         )
     )
