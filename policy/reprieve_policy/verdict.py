@@ -106,6 +106,13 @@ class MetadataChange:
 
 
 @dataclass(frozen=True, slots=True)
+class AnnotationRemoval:
+    """Remove one annotation that the object itself has."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class SpecChange:
     """Set one field of the pod's own spec."""
 
@@ -130,7 +137,7 @@ class ListAddition:
     list_exists: bool
 
 
-Change = MetadataChange | SpecChange | GateAddition | ListAddition
+Change = MetadataChange | AnnotationRemoval | SpecChange | GateAddition | ListAddition
 """What defaulting may do to an object."""
 
 

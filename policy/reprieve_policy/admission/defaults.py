@@ -5,7 +5,7 @@ their class, where an admin wants it the PriorityClass of their class, the admin
 Koordinator's labels, their predecessor's data, what the JobSet or PodGroup of their gang states,
 and the agent if they ask for it. Native PodGroups get the annotations of their Workload.
 PriorityClasses get the other half of a toleration. Marked pods get the label that the operator's
-watch selects.
+watch selects. Deployments lose what Reprieve keeps on their ReplicaSets.
 """
 
 from collections.abc import Iterator
@@ -26,9 +26,12 @@ from reprieve_policy.kube.objects import (
     pod_views,
 )
 from reprieve_policy.lifecycle import mark, replacement_annotations
-from reprieve_policy.verdict import Change, MetadataChange, SpecChange
+from reprieve_policy.verdict import AnnotationRemoval, Change, MetadataChange, SpecChange
 
 from . import sidecar
+
+KEPT_ON_REPLICA_SETS = (keys.LEDGER, keys.LAST_CHECKPOINT_AT)
+"""The annotations that the operator writes to a ReplicaSet, and never to a Deployment."""
 
 
 def decide_defaults(resource: Resource, old: Resource | None, facts: Facts) -> tuple[Change, ...]:
@@ -39,6 +42,8 @@ def decide_defaults(resource: Resource, old: Resource | None, facts: Facts) -> t
         return tuple(_default_toleration(resource))
     if resource.kind == "PodGroup" and old is None:
         return tuple(_inherit_from_workload(resource, facts))
+    if resource.kind == "Deployment":
+        return tuple(_drop_ledger(resource))
     if resource.kind != "Pod":
         return ()
     created = (
@@ -113,6 +118,16 @@ def _inherit_from_workload(group: Resource, facts: Facts) -> Iterator[MetadataCh
     )
     for key, value in inherited.items():
         yield MetadataChange("annotations", key, value)
+
+
+def _drop_ledger(deployment: Resource) -> Iterator[AnnotationRemoval]:
+    """Yield the annotations that a Deployment never needs, if it has them.
+
+    `kubectl rollout undo` copies them from an earlier ReplicaSet. Without this, the Deployment's
+    controller would write them over each newer ledger of the current ReplicaSet.
+    """
+    annotations = annotations_of(deployment.metadata)
+    yield from (AnnotationRemoval(key) for key in KEPT_ON_REPLICA_SETS if key in annotations)
 
 
 def _label_mark(pod: Resource, old: Resource | None) -> Iterator[MetadataChange]:

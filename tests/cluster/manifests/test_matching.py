@@ -55,6 +55,7 @@ def kubectl(cluster: ClusterHandle) -> Iterator[Any]:
         a_pod("victim", {keys.SOFT_EVICTION: "requested"}),
         a_gated_pod("gated"),
         a_deployment("old", {}),
+        a_deployment("owner", {}, "ReplicaSet"),
         a_deployment("counted", {keys.QUOTA_NAME: "gpu"}),
     )
     for document in (*made, *SPEAKING.values(), GOING):
@@ -184,6 +185,7 @@ NOT_SCHEDULERS = (
 STATUS = "--subresource=status"
 MARK = {"annotations": {keys.KOORDINATOR_SOFT_EVICTION: "true"}}
 CLASS = {"labels": {keys.PREEMPTION_CLASS: "2"}}
+LEDGER = {"annotations": {keys.LEDGER: "{}"}}
 TYPO = "reprieve.dev/checkpoint-hnt"
 
 CALLED_FOR = {
@@ -220,6 +222,13 @@ CALLED_FOR = {
         NAMESPACE,
         {"annotations": {"reprieve.dev/default-class": "2"}},
     ),
+    "an earlier ReplicaSet's ledger on a deployment": ("deployment", "old", LEDGER),
+    "such a ledger, through the status": ("deployment", "old", LEDGER, STATUS),
+    "the time of its checkpoint": (
+        "deployment",
+        "old",
+        {"annotations": {keys.LAST_CHECKPOINT_AT: "2026-11-21T12:00:00Z"}},
+    ),
     "a mark in Koordinator's dialect": ("pod", "old", MARK),
     "a mark, through the status": ("pod", "old", MARK, STATUS),
     "a namespace's policy": (
@@ -244,11 +253,7 @@ NOT_CALLED_FOR = {
         "old",
         {"annotations": {"scheduling.koordinator.sh/device-allocated": "{}"}},
     ),
-    "our own ledger": (
-        "deployment",
-        "old",
-        {"labels": {keys.LEDGER: "true"}, "annotations": {keys.LEDGER: "{}"}},
-    ),
+    "our own ledger": ("replicaset", "owner", {"labels": {keys.LEDGER: "true"}, **LEDGER}),
     "a deployment's own labels of others": ("deployment", "old", {"labels": {"team": "research"}}),
     "a namespace's labels": ("namespace", NAMESPACE, {"labels": {"team": "research"}}),
 }

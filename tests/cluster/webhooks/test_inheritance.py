@@ -180,6 +180,17 @@ def a_stateful_set(name: str, owner: Any = None, **more_labels: str) -> Any:
     }
 
 
+def a_deployment(name: str, **metadata: Any) -> Any:
+    labels = {"app": name}
+    spec = {
+        "replicas": 1,
+        "selector": {"matchLabels": labels},
+        "template": a_template(labels),
+    }
+    naming = {"name": name, **metadata}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": naming, "spec": spec}
+
+
 def of_job(name: str, index: int) -> str:
     return f"batch.kubernetes.io/job-name={name},{keys.COMPLETION_INDEX}={index}"
 
@@ -225,6 +236,46 @@ def test_a_pod_of_a_stateful_set_inherits_from_the_pod_of_its_name(here: Here) -
         "db-0": 1,
         "db-1": 2,
     }
+
+
+def test_a_rollback_leaves_the_replicaset_the_ledger_that_the_operator_writes(here: Here) -> None:
+    """`kubectl rollout undo` copies the annotations of the earlier ReplicaSet to the Deployment,
+    whose controller writes them to that ReplicaSet whenever it looks at it.
+    """
+    here.create(a_deployment("web"))
+    first = preempt_the_only_pod(here, "web")
+    assert counts(here, first) == [1]
+    roll(here, "set", "image", "deployment/web", "main=newer")
+    roll(here, "rollout", "undo", "deployment/web")
+
+    assert preempt_the_only_pod(here, "web") == first
+    roll(here, "scale", "deployment/web", "--replicas=2")
+
+    assert counts(here, first) == [2]
+
+
+def preempt_the_only_pod(here: Here, deployment: str) -> str:
+    """Have it go, and return the ReplicaSet that creates the one in its place."""
+    selector = f"app={deployment}"
+    wait_for("the pods before it are gone", lambda: len(here.pods(selector)) == 1, SECONDS)
+    (owner,) = here.preempt(selector)["metadata"]["ownerReferences"]
+    return str(owner["name"])
+
+
+def roll(here: Here, *change: str) -> None:
+    """Change the Deployment `web`, and wait until its controller has done all of it."""
+    here.cluster.kubectl.read(*change, "-n", here.namespace)
+    here.cluster.kubectl.read("rollout", "status", "deployment/web", "-n", here.namespace)
+
+
+def counts(here: Here, replica_set: str) -> list[int]:
+    return [entry["count"] for entry in here.slots("replicaset", replica_set).values()]
+
+
+def test_the_author_of_a_deployment_gives_its_pods_no_ledger(here: Here) -> None:
+    forged = {keys.LEDGER: '{"v":1,"slots":{}}', keys.LAST_CHECKPOINT_AT: "2026-11-21T12:00:00Z"}
+    created = here.create(a_deployment("forged", annotations={"example.com/kept": "", **forged}))
+    assert set(created["metadata"]["annotations"]) == {"example.com/kept"}
 
 
 def test_the_ledger_of_a_job_set_outlives_its_jobs(here: Here) -> None:

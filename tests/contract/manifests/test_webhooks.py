@@ -9,6 +9,7 @@ import yaml
 
 from reprieve_policy import keys
 from reprieve_policy.admission import misspelled_keys
+from reprieve_policy.admission.defaults import KEPT_ON_REPLICA_SETS
 from reprieve_policy.admission.key_places import OWNERS, PODS
 from reprieve_policy.admission.permissions import CLAIM_NON_PREEMPTIBLE
 from reprieve_policy.admission.rules import RULES, reserved_state
@@ -181,7 +182,7 @@ def test_the_systems_own_namespaces_are_always_exempt(found: Any) -> None:
 
 def test_every_kind_that_a_rule_is_about_is_reviewed_and_no_other() -> None:
     assert kinds_of(RULING) == {kind for rule in RULES for kind in rule.kinds}
-    assert kinds_of(MUTATING) == {"Pod", "PriorityClass", "PodGroup"}
+    assert kinds_of(MUTATING) == {"Pod", "PriorityClass", "PodGroup", "Deployment"}
 
 
 def test_templates_are_those_of_the_rules() -> None:
@@ -332,6 +333,12 @@ def test_a_mark_in_koordinators_dialect_is_given_our_label() -> None:
         keys.KOORDINATOR_SOFT_EVICTION,
     }
     assert found["rules"][0]["resources"] == ["pods", "pods/status"]
+
+
+def test_a_deployment_that_has_what_is_kept_on_its_replicasets_is_cleared_of_it() -> None:
+    found = webhook(MUTATING, "rollbacks")
+    assert set(manifests.keys_in(conditions(found))) == set(KEPT_ON_REPLICA_SETS)
+    assert found["rules"][0]["resources"] == ["deployments", "deployments/status"]
 
 
 def test_local_programs_are_called_for_every_webhook() -> None:

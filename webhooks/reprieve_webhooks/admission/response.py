@@ -8,6 +8,7 @@ import msgspec
 
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.verdict import (
+    AnnotationRemoval,
     Change,
     GateAddition,
     ListAddition,
@@ -123,6 +124,10 @@ def build_patch(changes: Iterable[Change], resource: Resource) -> list[dict[str,
     for change in changes:
         if isinstance(change, GateAddition):
             operations.append(_gate_operation(change, resource))
+            continue
+        if isinstance(change, AnnotationRemoval):
+            path = f"/metadata/annotations/{_escape(change.key)}"
+            operations.append({"op": "remove", "path": path})
             continue
         if isinstance(change, SpecChange):
             operations.append({"op": "add", "path": f"/spec/{change.field}", "value": change.value})

@@ -12,6 +12,7 @@ from reprieve_policy.facts import Facts, GangStatement
 from reprieve_policy.kube.objects import Resource, Spec
 from reprieve_policy.lifecycle.eviction import Checkpoint
 from reprieve_policy.lifecycle.ledger import LedgerEntry
+from reprieve_policy.verdict import AnnotationRemoval
 from reprieve_testing.objects.builders import (
     NOW,
     a_namespace,
@@ -19,6 +20,7 @@ from reprieve_testing.objects.builders import (
     a_pod_group,
     a_priority_class,
     after,
+    being_deleted,
 )
 
 MINIMUM = keys.TOLERATION_PREFIX + keys.MINIMUM_PREEMPTABLE_PRIORITY
@@ -56,6 +58,14 @@ class Case:
     facts: Facts = field(default_factory=Facts)
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
+    """Annotations that the object loses."""
+
+
+def a_deployment_with(*annotations: str) -> Resource:
+    deployment = A_POD.in_template_of("Deployment")
+    metadata = replace(deployment.metadata, annotations=dict.fromkeys(annotations, "1"))
+    return replace(deployment, metadata=metadata)
 
 
 STAMPS = {
@@ -173,6 +183,20 @@ CASES = {
     "a PodGroup that exists stays as it is": Case(
         resource=a_pod_group().build(), old=a_pod_group().build(), facts=OF_A_WORKLOAD
     ),
+    "a Deployment loses what a rollback copies to it from a ReplicaSet, whenever it comes": Case(
+        resource=a_deployment_with(keys.LEDGER, keys.LAST_CHECKPOINT_AT, "example.com/other"),
+        old=a_deployment_with(keys.LEDGER),
+        removed=[keys.LEDGER, keys.LAST_CHECKPOINT_AT],
+    ),
+    "a new Deployment loses it as well": Case(
+        resource=a_deployment_with(keys.LAST_CHECKPOINT_AT), removed=[keys.LAST_CHECKPOINT_AT]
+    ),
+    "a Deployment that is being deleted keeps it": Case(
+        resource=being_deleted(a_deployment_with(keys.LEDGER))
+    ),
+    "a ReplicaSet keeps it": Case(
+        resource=replace(a_deployment_with(keys.LEDGER), kind="ReplicaSet")
+    ),
     "a PriorityClass without both keys stays as it is": Case(resource=a_priority_class().build()),
     "a PriorityClass that cannot be read stays as it is": Case(
         resource=a_priority_class().tolerating(seconds="1h").build()
@@ -182,7 +206,10 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_defaults(case: Case) -> None:
-    changes = decide_defaults(case.resource, case.old, case.facts)
+    decided = decide_defaults(case.resource, case.old, case.facts)
+    removals = [change.key for change in decided if isinstance(change, AnnotationRemoval)]
+    assert removals == case.removed
+    changes = [change for change in decided if not isinstance(change, AnnotationRemoval)]
     assert {
         change.key: change.value for change in changes if change.field == "labels"
     } == case.labels
