@@ -18,6 +18,7 @@ import msgspec
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import event_messages, pod_state
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
+from reprieve_operator.cluster.namespace_rests import NamespaceRests
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.writes import Writes
@@ -39,10 +40,6 @@ _log = logging.getLogger(__name__)
 _LONGEST_REFUSAL = timedelta(hours=24)
 """A replacement refused for this long (by a quota, a missing ServiceAccount) is given up."""
 _TERMINATING = "NamespaceTerminating"
-_REST, _MAX_REST_SECONDS = 5, 60.0
-"""A Namespace rests so many times as long as it was waited for an answer that did not come. Without
-this, a webhook of one that does not answer would hold up the replacements of all others, ten
-seconds for each pod."""
 _GRANT_SECONDS, _DENIAL_SECONDS = 60.0, 2.0
 """How long an answer about the permission to create pods counts.
 
@@ -92,8 +89,7 @@ class BarePodController:
         self._unconfirmed: set[str] = set()
         """Victims whose replacements may be created: the API server's answer was lost."""
         self._queue = ReplacementQueue(clock)
-        self._rests_until: dict[str, float] = {}
-        """By Namespace, of one whose pods got no answer."""
+        self._rests = NamespaceRests(clock)
 
     async def store_replacement(self, pod: VictimPod, state: Eviction) -> None:
         """Store the replacement of a bare pod before its end, if its Namespace allows recreation.
@@ -154,6 +150,7 @@ class BarePodController:
         while True:
             for uid in list(self._store.pending):
                 await self._reconcile(uid)
+            self._rests.end_round()
             await self._process_queue()
 
     async def _process_queue(self) -> None:
@@ -174,7 +171,9 @@ class BarePodController:
 
     async def _reconcile(self, uid: str) -> None:
         place = self._store.pending.get(uid)
-        if place is None or not self._queue.is_due(uid) or self._rests(place.namespace):
+        if place is None or not self._queue.is_due(uid):
+            return
+        if not self._rests.is_due(place.namespace, uid):
             return
         begun = self._clock.monotonic()
         try:
@@ -188,20 +187,11 @@ class BarePodController:
         except ApiError as error:
             self._back_off(uid, place, error)
             if error.is_unanswered:
-                now = self._clock.monotonic()
-                rest = min(_REST * (now - begun), _MAX_REST_SECONDS)
-                self._rests_until[place.namespace] = now + rest
+                self._rests.begin(place.namespace, uid, begun)
         if uid not in self._store.pending:
             self._completed.discard(uid)
             self._unconfirmed.discard(uid)
             self._queue.forget_refusals(uid)
-
-    def _rests(self, namespace: str) -> bool:
-        until = self._rests_until.get(namespace, 0.0)
-        if until <= self._clock.monotonic():
-            self._rests_until.pop(namespace, None)
-            return False
-        return True
 
     def _back_off(self, uid: str, place: NamespacedName, error: ApiError) -> None:
         is_first = self._queue.back_off(uid)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import event_messages
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
+from reprieve_operator.cluster.namespace_rests import NamespaceRests
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
 from reprieve_policy.kube.jobs import Job
@@ -47,6 +48,7 @@ class JobResumer:
         self._recorder = recorder
         self._clock = clock
         self._interval_seconds = interval_seconds
+        self._rests = NamespaceRests(clock)
         self.suspended: Sequence[SuspendedJob] = ()
         """The Jobs that stayed suspended when all were last looked at."""
 
@@ -68,12 +70,19 @@ class JobResumer:
                 if action is SuspendedJobAction.KEEP and (known := _suspended(job)):
                     suspended.append(known)
                 await self._reconcile(job, action)
+        self._rests.end_round()
         self.suspended = suspended
 
     async def _reconcile(self, job: Job, action: SuspendedJobAction) -> None:
+        namespace, uid = job.metadata.namespace or "", job.metadata.uid or ""
+        if action is SuspendedJobAction.KEEP or not self._rests.is_due(namespace, uid):
+            return
+        begun = self._clock.monotonic()
         try:
             await self._apply(job, action)
         except ApiError as error:
+            if error.is_unanswered:
+                self._rests.begin(namespace, uid, begun)
             if not error.is_gone_or_changed:
                 _log.warning(
                     "could not reconcile suspended job",
@@ -81,8 +90,6 @@ class JobResumer:
                 )
 
     async def _apply(self, job: Job, action: SuspendedJobAction) -> None:
-        if action is SuspendedJobAction.KEEP:
-            return
         path = object_path("jobs", job.metadata.namespace, job.metadata.name)
         await self._writes.patch_job(
             path,

@@ -15,6 +15,7 @@ from reprieve_policy import keys
 from reprieve_policy.kube.jobs import Job, JobSpec
 from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_policy.lifecycle.suspension import SuspensionRecord, render
+from reprieve_runtime.client.api import ApiError
 from reprieve_testing.objects.builders import NOW, after
 
 
@@ -31,10 +32,28 @@ class Jobs:
         return
 
 
-def a_job(name: str, until: datetime) -> Job:
+class HangingJobs(Jobs):
+    """The Jobs of one Namespace get no answer in ten seconds."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__()
+        self.namespace, self.seconds, self.tried = namespace, 0.0, list[str]()
+
+    async def patch_job(self, _path: str, metadata: VersionedMeta, *_: Any, **__: Any) -> None:
+        self.tried.append(metadata.key)
+        if metadata.namespace == self.namespace:
+            self.seconds += 10.0
+            raise ApiError(0, "Unreachable", "no answer")
+
+
+def a_job(name: str, until: datetime, namespace: str = "team") -> Job:
     record = SuspensionRecord(NOW, until, generation=2)
     metadata = VersionedMeta(
-        namespace="team", name=name, generation=2, annotations={keys.SUSPENDED: render(record)}
+        namespace=namespace,
+        name=name,
+        uid=f"uid-of-{name}",
+        generation=2,
+        annotations={keys.SUSPENDED: render(record)},
     )
     return Job(metadata=metadata, spec=JobSpec(suspend=True))
 
@@ -51,6 +70,22 @@ async def test_jobs_that_stay_suspended_are_known_until_they_are_resumed() -> No
     jobs.listed = []
     await resumer._reconcile_all()
     assert resumer.suspended == []
+
+
+async def test_a_namespace_whose_jobs_get_no_answer_holds_up_no_other() -> None:
+    """Without this, each of its Jobs would hold up those of all others for ten seconds."""
+    jobs = HangingJobs("slow")
+    recorder = cast("EventRecorder", SimpleNamespace(event=lambda *_: None))
+    clock = Clock(now=lambda: NOW, monotonic=lambda: jobs.seconds)
+    resumer = JobResumer(cast("Writes", jobs), recorder, clock, interval_seconds=1.0)
+    jobs.listed = [a_job(name, after(-1), "slow") for name in ("1", "2")]
+    jobs.listed.append(a_job("3", after(-1)))
+    await resumer._reconcile_all()
+    await resumer._reconcile_all()
+    assert jobs.tried == ["slow/1", "team/3", "team/3"]
+    jobs.seconds += 50.0
+    await resumer._reconcile_all()
+    assert jobs.tried[3:] == ["slow/2", "team/3"]
 
 
 def test_a_bare_pod_that_was_refused_says_when_it_is_tried_again() -> None:

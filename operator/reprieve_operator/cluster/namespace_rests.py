@@ -1,0 +1,49 @@
+"""Namespaces whose calls got no answer, for a controller that tries objects one after another.
+
+Without this, a webhook that does not answer, and covers the objects of one Namespace, would hold up
+those of all others: ten seconds for each object.
+"""
+
+from reprieve_operator.clock import Clock
+
+_REST, _MAX_REST_SECONDS = 5, 60.0
+"""A Namespace rests so many times as long as its call waited for an answer that did not come."""
+
+
+class NamespaceRests:
+    """Which objects wait: all of a Namespace that rests, and then those that had it rest.
+
+    The latter wait until the others of their Namespace were tried. Without this, an object that
+    never gets an answer would keep these from being tried.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until: dict[str, float] = {}
+        self._unanswered: dict[str, set[str]] = {}
+        """The uids of the objects that got no answer, by Namespace."""
+        self._skipped: set[str] = set()
+        """Namespaces of which an object was not tried in this round, because they rested."""
+
+    def is_due(self, namespace: str, uid: str) -> bool:
+        """True if the object may be tried now."""
+        if uid in self._unanswered.get(namespace, ()):
+            return False
+        if self._until.get(namespace, 0.0) > self._clock.monotonic():
+            self._skipped.add(namespace)
+            return False
+        return True
+
+    def begin(self, namespace: str, uid: str, called_at: float) -> None:
+        """Have a Namespace rest: a call about this object got no answer; it began at that time."""
+        now = self._clock.monotonic()
+        self._until[namespace] = now + min(_REST * (now - called_at), _MAX_REST_SECONDS)
+        self._unanswered.setdefault(namespace, set()).add(uid)
+
+    def end_round(self) -> None:
+        """Note that all objects were tried that were due."""
+        for namespace in self._unanswered.keys() - self._skipped:
+            del self._unanswered[namespace]
+        self._skipped.clear()
+        now = self._clock.monotonic()
+        self._until = {name: until for name, until in self._until.items() if until > now}
