@@ -215,7 +215,9 @@ class Leader:
             self._api, writes, self._recorder, self.policy, namespaces, self._clock
         )
         claims = UncheckedClaims(writes, self._recorder, self._metrics)
-        resync = PodResync(self._api, writes, registry, self._recorder, divergence, claims)
+        resync = PodResync(
+            self._api, writes, registry, self._recorder, divergence, claims, self._clock
+        )
         gate_controller = self._make_gate_controller(writes, namespaces)
         seconds = self._settings.resync_interval_seconds
         resumer = JobResumer(writes, self._recorder, self._clock, interval_seconds=seconds)

@@ -5,7 +5,9 @@ ours, gangs whose pods diverge, and claims from before the installation.
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 
+from reprieve_operator.clock import Clock
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import VersionedMeta, annotations_of, labels_of
 from reprieve_policy.lifecycle import mark
@@ -15,6 +17,7 @@ from reprieve_runtime.client.paths import object_path
 
 from .cluster import pod_state
 from .cluster.event_recorder import EventRecorder, ObjectReference
+from .cluster.namespace_rests import NamespaceRests
 from .cluster.pods import PAGE_SIZE, WRITABLE, VersionedObject
 from .cluster.retries import GONE_OR_CHANGED, is_overload
 from .cluster.writes import Writes
@@ -26,7 +29,10 @@ _log = logging.getLogger(__name__)
 
 
 class PodResync:
-    """The resync of one term; remembers only which unreadable marks it has reported."""
+    """The resync of one term.
+
+    Remembers only which unreadable marks it has reported, and which pods got no answer.
+    """
 
     def __init__(
         self,
@@ -36,6 +42,7 @@ class PodResync:
         recorder: EventRecorder,
         divergence: DivergenceMonitor,
         claims: UncheckedClaims,
+        clock: Clock,
     ) -> None:
         self._api = api
         self._writes = writes
@@ -43,6 +50,8 @@ class PodResync:
         self._recorder = recorder
         self._divergence = divergence
         self._claims = claims
+        self._clock = clock
+        self._rests = NamespaceRests(clock)
         self._reported: dict[str, str] = {}
 
     async def run_once(self) -> None:
@@ -60,6 +69,7 @@ class PodResync:
                 self._claims.add_pods([pod.metadata])
                 await self._resync_pod(pod.metadata, unreadable)
                 self._divergence.add_pod(pod.metadata)
+        self._rests.end_round()
         # Only pods that still exist are remembered.
         self._reported = unreadable
         self._claims.finish()
@@ -68,41 +78,54 @@ class PodResync:
     async def _resync_pod(self, metadata: VersionedMeta, unreadable: dict[str, str]) -> None:
         if metadata.uid in self._registry:
             return
-        try:
-            await self._repair(metadata, unreadable)
-        except ApiError as error:
-            if is_overload(error):
-                raise
-            # Without this, one pod that cannot be written, such as one that etcd finds too large,
-            # would keep the resync from all pods after it.
-            if error.status not in GONE_OR_CHANGED:
-                _log.error(
-                    "could not repair the pod; it is tried again in the next resync",
-                    extra={"pod": metadata.key, "error": str(error)},
-                )
-
-    async def _repair(self, metadata: VersionedMeta, unreadable: dict[str, str]) -> None:
         if pod_state.is_victim(metadata):
             self._registry.enqueue(metadata)
         elif pod_state.has_cleanup_finalizer(metadata):
             # No eviction is in progress that would remove it.
-            await self._writes.remove_finalizer(metadata)
+            await self._repair(self._writes.remove_finalizer, metadata)
         elif metadata.deletionTimestamp is not None:
             return
         elif pod_state.has_stale_label(metadata):
-            await self._writes.remove_label(metadata)
-            note = (
-                "Reprieve's label was on the pod without a mark or a state: "
-                "the label was removed, and the pod stays"
-            )
-            self._recorder.event(ObjectReference.for_pod(metadata), "SoftEvictionLeftOver", note)
+            if await self._repair(self._writes.remove_label, metadata):
+                note = (
+                    "Reprieve's label was on the pod without a mark or a state: "
+                    "the label was removed, and the pod stays"
+                )
+                self._recorder.event(
+                    ObjectReference.for_pod(metadata), "SoftEvictionLeftOver", note
+                )
         elif keys.SOFT_EVICTION not in labels_of(metadata):
             await self._label_if_marked(metadata, unreadable)
+
+    async def _repair(
+        self, write: Callable[[VersionedMeta], Awaitable[object]], metadata: VersionedMeta
+    ) -> bool:
+        """Make one write; return whether it was made. Raises `ApiError` for an overload only."""
+        namespace, uid = metadata.namespace or "", metadata.uid or ""
+        if not self._rests.is_due(namespace, uid):
+            return False
+        begun = self._clock.monotonic()
+        try:
+            await write(metadata)
+        except ApiError as error:
+            # Without these, one pod that cannot be written, such as one that etcd finds too large,
+            # or one whose webhook does not answer, would keep the resync from all pods after it.
+            if error.is_unanswered:
+                self._rests.begin(namespace, uid, begun)
+            elif is_overload(error):
+                raise
+            if error.status not in GONE_OR_CHANGED:
+                _log.error(
+                    "could not repair the pod; it is tried again in a later resync",
+                    extra={"pod": metadata.key, "error": str(error)},
+                )
+            return False
+        return True
 
     async def _label_if_marked(self, metadata: VersionedMeta, unreadable: dict[str, str]) -> None:
         result = mark.read(labels_of(metadata), annotations_of(metadata))
         if isinstance(result, mark.Mark):
-            await self._writes.add_label(metadata)
+            await self._repair(self._writes.add_label, metadata)
         elif isinstance(result, Violation):
             uid, problem = metadata.uid or "", f"{result.path}: {result.detail}"
             unreadable[uid] = problem

@@ -31,7 +31,7 @@ from reprieve_operator.victims.watch import VictimWatch
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_runtime.client.api import Api, ApiError
-from reprieve_testing.servers.stub_api import stub_api, until
+from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 
 PODS, NAMESPACES = "/api/v1/pods", "/api/v1/namespaces"
 SETTINGS = OperatorSettings(identity="a", sweep_interval_seconds=1000.0)
@@ -226,7 +226,7 @@ async def test_the_resync_removes_a_finalizer_that_no_eviction_needs(
         assert [body["metadata"]["finalizers"] for _, body in stub.patches] == [[]] * released
 
 
-def a_resync(api: Api) -> PodResync:
+def a_resync(api: Api, clock: Clock | None = None) -> PodResync:
     election = cast("LeaderElection", Leadership(is_leading=True))
     writes = Writes(api, CallLimiter(4), election, OperatorMetrics(), Clock())
     divergence: Any = SimpleNamespace(
@@ -235,7 +235,7 @@ def a_resync(api: Api) -> PodResync:
     registry: Any = set()
     recorder = cast("EventRecorder", None)
     claims = UncheckedClaims(writes, recorder, OperatorMetrics())
-    return PodResync(api, writes, registry, recorder, divergence, claims)
+    return PodResync(api, writes, registry, recorder, divergence, claims, clock or Clock())
 
 
 UNWRITABLE = {
@@ -257,7 +257,7 @@ async def test_a_pod_that_cannot_be_written_keeps_the_resync_from_no_other_pod(
         stub.lists_released.set()
         stub.refuses = {f"{NAMESPACES}/team/pods/one": status}
         await a_resync(api).run_once()
-        assert [path.rpartition("/")[2] for path, _ in stub.patches][-1] == "two"
+        assert patched_pods(stub)[-1] == "two"
 
 
 async def test_a_resync_ends_where_the_api_server_is_overloaded(tmp_path: Path) -> None:
@@ -270,3 +270,31 @@ async def test_a_resync_ends_where_the_api_server_is_overloaded(tmp_path: Path) 
         with pytest.raises(ApiError):
             await a_resync(api).run_once()
         assert all(path.endswith("/one") for path, _ in stub.patches)
+
+
+@pytest.mark.parametrize("status", [0, 504])
+async def test_a_pod_whose_repair_gets_no_answer_ends_the_repairs_of_its_namespace_only(
+    tmp_path: Path, status: int
+) -> None:
+    """Each call about it takes ten seconds, as behind a webhook that does not answer."""
+    held = {"finalizers": [keys.CLEANUP_FINALIZER]}
+    pods = {
+        name: {"metadata": {"namespace": namespace, "name": name, "uid": name, **held}}
+        for namespace, name in (("slow", "one"), ("slow", "two"), ("team", "three"))
+    }
+    later = 0.0
+    async with stub_api(tmp_path, collections={PODS: pods}) as (stub, api):
+        stub.lists_released.set()
+        stub.refuses = {f"{NAMESPACES}/slow/pods/one": status}
+        resync = a_resync(
+            api, Clock(monotonic=lambda: later + 10.0 * patched_pods(stub).count("one"))
+        )
+        await resync.run_once()
+        assert patched_pods(stub) == ["one", "three"]
+        later = 50.0
+        await resync.run_once()
+        assert patched_pods(stub)[2:] == ["two", "three"]
+
+
+def patched_pods(stub: StubApi) -> list[str]:
+    return [path.rpartition("/")[2] for path, _ in stub.patches]
