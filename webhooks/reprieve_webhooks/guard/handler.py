@@ -201,7 +201,9 @@ class Guard:
                 decision, context.target_pod(now), context.facts, now
             )
         if decision.is_renewable and context.victim.refused_since is None:
-            await self._refusal_recorder.record(context.identity)
+            await self._refusal_recorder.record(
+                context.identity, context.facts.settings.ceiling_seconds
+            )
         return decision
 
     def _respond(

@@ -42,33 +42,47 @@ class RefusalRecorder:
         self._api, self._timeout_seconds = api, timeout_seconds
         self._now, self._monotonic = now, monotonic
         self._tried_at: BoundedDict[str, float] = BoundedDict(_MAX_PODS)
+        self._unrecorded: BoundedDict[str, datetime] = BoundedDict(_MAX_PODS)
+        """By uid, when a pod was first refused whose refusal could not be recorded."""
         self._batch: asyncio.Task[None] | None = None
 
-    async def record(self, pod: PodIdentity) -> None:
-        """Record the first refusal.
+    async def record(self, pod: PodIdentity, ceiling_seconds: int | None = None) -> None:
+        """Record the first refusal, also if it could not be recorded before.
 
-        Raises `ApiError` only where the pod has no room for it: what cannot be recorded must not
-        protect, as its owner can fill the annotations.
+        Raises `ApiError` where the pod has no room for it, and where it could not be recorded for
+        one ceiling: what cannot be recorded must not protect, as its owner can fill the
+        annotations, or have a policy of another project refuse the change.
         """
-        change = first_refusal.build_change(pod.uid, self._now())
-        body = {"metadata": {"uid": pod.uid, change.field: {change.key: change.value}}}
+        now = self._now()
+        since = self._unrecorded.get(pod.uid, now)
         try:
-            await self._api.request(
-                "PATCH",
-                object_path("pods", pod.namespace, pod.name),
-                params={"fieldManager": "reprieve-guard"},
-                body=body,
-                content_type=MERGE_PATCH,
-                accept=METADATA_ONLY,
-                timeout_seconds=self._timeout_seconds,
-            )
+            await self._write(pod, since)
         except ApiError as error:
             if error.is_not_found or error.is_conflict:
                 return
-            if error.is_object_too_large:
+            if pod.uid not in self._unrecorded:
+                self._unrecorded[pod.uid] = since
+            is_over = ceiling_seconds is not None and first_refusal.is_over(
+                since, ceiling_seconds, now
+            )
+            if error.is_object_too_large or is_over:
                 raise
             extra = {"pod": f"{pod.namespace}/{pod.name}", "error": str(error)}
             _LOG.warning("could not record the first refusal; the next one is tried", extra=extra)
+        else:
+            self._unrecorded.pop(pod.uid, None)
+
+    async def _write(self, pod: PodIdentity, since: datetime) -> None:
+        change = first_refusal.build_change(pod.uid, since)
+        await self._api.request(
+            "PATCH",
+            object_path("pods", pod.namespace, pod.name),
+            params={"fieldManager": "reprieve-guard"},
+            body={"metadata": {"uid": pod.uid, change.field: {change.key: change.value}}},
+            content_type=MERGE_PATCH,
+            accept=METADATA_ONLY,
+            timeout_seconds=self._timeout_seconds,
+        )
 
     def record_in_background(self, pods: Iterable[PodIdentity]) -> None:
         """Record the first refusal of these pods, one after another.

@@ -131,6 +131,36 @@ async def test_a_pod_is_protected_if_its_refusal_cannot_be_recorded_now(
     assert "almost complete" in response["status"]["message"]
 
 
+async def test_a_pod_whose_refusal_can_never_be_recorded_is_protected_for_one_ceiling(
+    here: GuardFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy of another project refuses every update of the pod."""
+    here.stub.refuses = {f"{TEAM}/train": 403}
+    await refuse_at(here, ago(CEILING.total_seconds() + 1), monkeypatch)
+    # Without an answer, the API server deletes the pod.
+    with pytest.raises(AssertionError, match="could not read the facts"):
+        await here.delete(owned_by(1))
+
+
+async def test_a_refusal_that_is_recorded_late_counts_from_the_first(
+    here: GuardFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.stub.refuses = {f"{TEAM}/train": 403}
+    first = ago(60).replace(microsecond=0)
+    await refuse_at(here, first, monkeypatch)
+    here.stub.refuses.clear()
+    assert code_of(await here.delete(owned_by(1))) == 429
+    written = recorded(here)[-1]["annotations"]
+    assert first_refusal.read(written, "uid-of-train") == first
+
+
+async def refuse_at(here: GuardFixture, now: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the pod's preemption refused at this time."""
+    with monkeypatch.context() as at_that_time:
+        at_that_time.setattr(here.guard._refusal_recorder, "_now", lambda: now)
+        assert code_of(await here.delete(owned_by(0))) == 429
+
+
 @pytest.mark.parametrize("status", [413, 422])
 async def test_a_pod_without_room_for_the_record_is_not_protected(
     here: GuardFixture, status: int
