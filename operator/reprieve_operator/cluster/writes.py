@@ -261,6 +261,10 @@ class Writes:
 
         The API server sets the condition `DisruptionTarget`. Raises `ApiError` 429 if the budget
         allows no disruption now.
+
+        Not conditional on the version: the API server counts the pod against its budget before it
+        compares the version. Without this, a conflict, such as with the kubelet's next status,
+        would use up the budget for two minutes.
         """
         path = object_path("pods", pod.metadata.namespace, pod.metadata.name, "eviction")
         document = {
