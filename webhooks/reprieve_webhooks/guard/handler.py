@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from reprieve_policy import keys
-from reprieve_policy.config.settings import AUTO, SYNCHRONOUS
+from reprieve_policy.config.settings import ASYNCHRONOUS, AUTO, SYNCHRONOUS
 from reprieve_policy.kube.pods import is_terminating
 from reprieve_policy.preemption import guard, retry_times
 from reprieve_policy.preemption.guard import GuardDecision, RequestKind
@@ -158,7 +158,10 @@ class Guard:
             )
 
         found, mode = await self.nominated_pods.possible_preemptors(
-            context.nomination_scope, chosen_for, is_enough
+            context.nomination_scope,
+            chosen_for,
+            is_enough,
+            is_asynchronous=configured == ASYNCHRONOUS,
         )
         if mode is not SchedulerMode.UNKNOWN:
             self._scheduler_modes.observe(found, mode)

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -29,7 +30,12 @@ only probable, and not even that if a deletion on the node was accepted just bef
 _MAX_NODES = 5000
 """Nodes with accepted deletions; beyond that, the oldest are forgotten."""
 _MAX_EMPTY_WAITS = 3
-"""Waits in a row without any nomination: each may have held up a scheduling loop."""
+"""Waits in a row without any nomination: each may have held up a scheduling loop.
+
+Those on nodes where a preemptor is known are counted apart: one that is refused may come back every
+few seconds, for ever. Without this, its waits would be the last, and the next preemptor, whose
+deletion comes before its nomination, would count as one of whom nothing is known.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,8 @@ class NominatedPods:
     def __init__(self, api: Api, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.monotonic = monotonic
         self._changed = asyncio.Event()
-        self._empty_waits = 0
+        self._empty_waits: Counter[bool] = Counter()
+        """Since the last nomination, by whether a preemptor was known on the node."""
         self._accepted_deletions: BoundedDict[str, float] = BoundedDict(_MAX_NODES)
         self.reflector: Reflector[Pod, Nomination] = Reflector(
             api,
@@ -73,6 +80,8 @@ class NominatedPods:
         capacity: FreedCapacity,
         chosen_for: Collection[str],
         is_enough: Callable[[Sequence[NominatedPod]], bool],
+        *,
+        is_asynchronous: bool = False,
     ) -> tuple[Sequence[NominatedPod], SchedulerMode]:
         """Return the pods that a victim may make room for, and the mode of their scheduler.
 
@@ -80,8 +89,9 @@ class NominatedPods:
         `chosen_for`: the uids of the pods for which the extender chose the victim; these come
         before all others. Otherwise it is a pod that is unschedulable and gets its nomination
         during this call, or got it a moment ago: why the others are nominated is unknown. If
-        `is_enough` rejects them, the call waits for another one. Raises `ApiError` if the nominated
-        pods are unknown.
+        `is_enough` rejects them, the call waits for another one. `is_asynchronous`: the policy says
+        so of schedulers, so that no wait holds up a scheduling loop. Raises `ApiError` if the
+        nominated pods are unknown.
         """
         if not self.is_fresh:
             raise ApiError(0, "NotKnown", "the nominated pods are not known now")
@@ -100,10 +110,12 @@ class NominatedPods:
         if probable and not self._follow_accepted_deletion(probable):
             return probable, SchedulerMode.PROBABLY_ASYNCHRONOUS
         nominees = probable or known
-        if is_enough(nominees) or self._empty_waits >= _MAX_EMPTY_WAITS:
+        knows_preemptor = bool(_unschedulable(known))
+        may_wait = is_asynchronous or self._empty_waits[knows_preemptor] < _MAX_EMPTY_WAITS
+        if is_enough(nominees) or not may_wait:
             return nominees, SchedulerMode.UNKNOWN
         new = await self._wait_for_new(capacity, {one.uid for one in known}, chosen_for)
-        self._empty_waits += not new
+        self._empty_waits[knows_preemptor] += not new
         return (new, SchedulerMode.ASYNCHRONOUS) if new else (nominees, SchedulerMode.UNKNOWN)
 
     def exempt_preemptors(self, capacity: FreedCapacity) -> list[NominatedPod]:
@@ -148,7 +160,7 @@ class NominatedPods:
             return found
 
     def _keep(self, pod: Pod) -> Nomination:
-        self._empty_waits = 0
+        self._empty_waits.clear()
         # The tasks that wait continue once the watch has stored the pod.
         self._changed.set()
         self._changed = asyncio.Event()

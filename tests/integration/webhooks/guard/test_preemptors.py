@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -52,6 +52,68 @@ async def test_the_guard_waits_for_a_nomination_that_is_under_way(here: GuardFix
     response = await here.delete_and_nominate(a_victim(), preemptionPolicy="Never")
     assert "preemptionPolicy is Never" in response["status"]["message"]
     assert here.stub.patches == []
+
+
+async def nominate_elsewhere(here: GuardFixture) -> Any:
+    """Nominate a pod that may preempt none to another node; return a victim that is there."""
+    elsewhere = another_victim("elsewhere")
+    elsewhere["spec"] |= {"nodeName": "node-2"}
+    await here.nominate("refused", node="node-2", preemptionPolicy="Never")
+    return elsewhere
+
+
+def count_waits(here: GuardFixture, monkeypatch: pytest.MonkeyPatch) -> Sequence[None]:
+    """Return a list that gets an entry each time the guard waits for a nomination."""
+    waits: list[None] = []
+    wait = here.guard.nominated_pods._wait_for_new
+
+    async def counted(*about: Any) -> Any:
+        waits.append(None)
+        return await wait(*about)
+
+    monkeypatch.setattr(here.guard.nominated_pods, "_wait_for_new", counted)
+    return waits
+
+
+async def test_however_often_a_refused_preemptor_returns_the_guard_waits_for_another(
+    here: GuardFixture,
+) -> None:
+    """Without this, that one's victim would be marked for nobody, and leave."""
+    elsewhere = await nominate_elsewhere(here)
+    for _ in range(10):
+        assert "Never" in (await here.delete(elsewhere))["status"]["message"]
+    response = await here.delete_and_nominate(a_victim(), preemptionPolicy="Never")
+    assert "preemptionPolicy is Never" in response["status"]["message"]
+    assert here.stub.patches == []
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["no preemptor", "a preemptor"])
+async def test_where_no_nomination_comes_the_guard_waits_three_times_only(
+    here: GuardFixture, monkeypatch: pytest.MonkeyPatch, *, is_known: bool
+) -> None:
+    """Each wait may hold up the scheduling loop of a scheduler that preempts synchronously."""
+    waits = count_waits(here, monkeypatch)
+    node = (await nominate_elsewhere(here))["spec"]["nodeName"] if is_known else NODE
+    for number in range(5):
+        victim = another_victim(f"victim-{number}")
+        victim["spec"] |= {"nodeName": node}
+        await here.delete(victim)
+    assert len(waits) == 3
+    await here.nominate("next", node="node-3")
+    await here.delete(a_victim())
+    assert len(waits) == 4
+
+
+async def test_where_schedulers_preempt_asynchronously_the_guard_waits_each_time(
+    here: GuardFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.facts.facts = Facts(
+        operator_is_live=True, settings=PolicySettings(scheduler_preemption="asynchronous")
+    )
+    waits = count_waits(here, monkeypatch)
+    for number in range(5):
+        await here.delete(another_victim(f"victim-{number}"))
+    assert len(waits) == 5
 
 
 async def test_a_nomination_during_the_review_shows_asynchronous_preemption(
