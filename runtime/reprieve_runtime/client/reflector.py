@@ -27,6 +27,9 @@ _MIN_WATCH_SECONDS = 1.0
 """A watch that ends sooner counts as failed."""
 _UNKNOWN_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 """The answers of an API server that cannot list and watch in one stream."""
+_FORBIDDEN_SECONDS = 60.0
+"""A collection that was served, and is forbidden for so long, is not served any more. An API server
+that has just started refuses what it allows a moment later, once it knows the roles."""
 _PAGE = 20
 """Objects in one page by default: each may have 1.5 MB, and a page is in memory as a whole."""
 
@@ -91,7 +94,8 @@ class Reflector(Generic[K, V]):
         """If `absent_retry_seconds` is set, a collection that is not served counts as empty.
 
         It is then requested again at this interval. `absent_statuses` are the answers for a
-        collection that is not served; 403 is one of them if the permission to read is optional.
+        collection that is not served; 403 is one of them if the permission to read is optional. A
+        collection that was served is kept for a minute of such answers.
 
         `is_compressed` requests a compressed watch where the API server has it. Such a watch begins
         with the whole collection whenever it is opened again: use it for one that is small, and
@@ -103,6 +107,8 @@ class Reflector(Generic[K, V]):
         self._absent_statuses = absent_statuses
         self._absent_status: int | None = None
         """The last answer that the collection is not served, `None` while it is served."""
+        self._forbidden_since: float | None = None
+        """Of the answers since the last one that was not 403."""
         self._synced = asyncio.Event()
         self._version = ""
         self._is_compressed = is_compressed
@@ -160,6 +166,7 @@ class Reflector(Generic[K, V]):
         while True:
             try:
                 pause = await self._list_and_watch()
+                self._forbidden_since = None
             except ApiError as error:
                 pause = self._retry_delay(error)
             except msgspec.MsgspecError as error:
@@ -173,7 +180,8 @@ class Reflector(Generic[K, V]):
             self._last_response_at = time.monotonic()
         if self._backoff.must_relist(error):
             self._version = ""
-        if error.status in self._absent_statuses and self._absent_retry_seconds is not None:
+        is_absent = self._is_absent(error)
+        if is_absent and self._absent_retry_seconds is not None:
             self._absent_status, self._version = error.status, ""
             self.store.clear()
             self._note_list()
@@ -183,6 +191,17 @@ class Reflector(Generic[K, V]):
                 "watch interrupted", extra={"path": self._list_watch.path, "error": str(error)}
             )
         return self._backoff.next_delay(error.retry_after_seconds or 0)
+
+    def _is_absent(self, error: ApiError) -> bool:
+        """True for an answer that the collection is not served."""
+        if error.status != HTTPStatus.FORBIDDEN:
+            self._forbidden_since = None
+        elif self.is_served:
+            now = time.monotonic()
+            self._forbidden_since = self._forbidden_since or now
+            if now - self._forbidden_since < _FORBIDDEN_SECONDS:
+                return False
+        return error.status in self._absent_statuses
 
     async def _list_and_watch(self) -> float:
         """Follow the collection until a watch ends; return the seconds until the next may begin."""
@@ -272,3 +291,4 @@ class Reflector(Generic[K, V]):
 
     def _note_event(self) -> None:
         self._last_event_at = self._last_response_at = time.monotonic()
+        self._forbidden_since = None

@@ -66,6 +66,7 @@ async def kept(
     page: int = 20,
     is_compressed: bool = False,
     is_listed: bool = True,
+    absent_retry_seconds: float | None = None,
     **settings: bool,
 ) -> AsyncIterator[Kept]:
     by_name = {found["metadata"]["name"]: found for found in things}
@@ -79,6 +80,8 @@ async def kept(
             on_delete=forgotten.append,
             page=page,
             is_compressed=is_compressed,
+            absent_retry_seconds=absent_retry_seconds,
+            absent_statuses=(403, 404),
         )
         if is_listed:
             stub.lists_released.set()
@@ -164,6 +167,56 @@ async def test_after_an_error_the_watch_resumes_from_its_last_version(
         await made.follows(5)
         assert made.stub.watched_from == ["1", "5", "5", "5", "5"]
         assert made.stub.calls[ALL] == 1
+
+
+@pytest.mark.usefixtures("short_backoff")
+async def test_an_api_server_that_has_just_started_takes_nothing_of_what_an_optional_right_shows(
+    tmp_path: Path,
+) -> None:
+    """It refuses all that its roles allow, until it has read them."""
+    async with kept(tmp_path, thing("a", 1), absent_retry_seconds=1000.0) as made:
+        made.stub.watches_refused = [(403, "")] * 3
+        made.stub.end_watches()
+        await until(lambda: not made.stub.watches_refused)
+        assert made.reflector.is_served
+        await made.follows(5)
+        assert (made.sizes, made.forgotten, made.stub.calls[ALL]) == ({"a": 1}, [], 1)
+
+
+@pytest.mark.usefixtures("short_backoff")
+async def test_a_right_that_is_taken_away_for_good_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with kept(tmp_path, thing("a", 1), absent_retry_seconds=0.01) as made:
+        made.stub.barred = {ALL}
+        made.stub.end_watches()
+        await until(lambda: made.stub.calls[ALL] >= 4)
+        assert (made.sizes, made.reflector.is_served) == ({"a": 1}, True)
+        monkeypatch.setattr(reflector, "_FORBIDDEN_SECONDS", 0.0)
+        await until(lambda: made.forgotten == [("team", "a")])
+        assert (made.sizes, made.reflector.is_served) == ({}, False)
+        made.stub.barred = set()
+        await until(lambda: made.reflector.is_served and made.sizes == {"a": 1})
+
+
+@pytest.mark.usefixtures("short_backoff")
+async def test_the_time_of_refusals_begins_anew_after_a_watch(tmp_path: Path) -> None:
+    async with kept(tmp_path, thing("a", 1), absent_retry_seconds=1000.0) as made:
+        made.stub.watches_refused = [(403, "")]
+        made.stub.end_watches()
+        await made.follows(3)
+        assert made.reflector._forbidden_since is not None
+        made.stub.end_watches()
+        await made.follows(4)
+        assert made.reflector._forbidden_since is None
+
+
+async def test_a_kind_that_is_removed_leaves_nothing(tmp_path: Path) -> None:
+    async with kept(tmp_path, thing("a", 1), absent_retry_seconds=1000.0) as made:
+        made.stub.absent = {ALL}
+        made.stub.end_watches()
+        await until(lambda: made.forgotten == [("team", "a")])
+        assert (made.sizes, made.reflector.is_served) == ({}, False)
 
 
 STALE = {

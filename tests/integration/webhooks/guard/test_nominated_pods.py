@@ -52,6 +52,18 @@ async def test_without_the_permission_readiness_waits_for_no_list_and_no_nominat
         assert not found.is_fresh
 
 
+async def test_nominations_stay_known_while_an_api_server_starts(tmp_path: Path) -> None:
+    """It refuses what it allows a moment later. Without this, no preemption would be reviewed."""
+    async with guard_fixture(tmp_path, a_victim()) as here:
+        await here.nominate("mine")
+        here.stub.watches_refused = [(403, "")]
+        here.stub.end_watches()
+        await until(lambda: not here.stub.watches_refused and here.stub.open_watches == 1)
+        assert here.guard.nominated_pods.is_fresh
+        assert "asked to save" in (await here.delete(a_victim()))["status"]["message"]
+        assert "uid-of-mine" in json.dumps(here.stub.patches)
+
+
 async def test_a_nominated_pod_as_large_as_etcd_accepts_is_kept_within_the_limit(
     tmp_path: Path,
 ) -> None:
