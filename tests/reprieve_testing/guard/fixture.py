@@ -4,11 +4,13 @@ A test sets the requester, the nominated pods and the extender's choice.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -56,6 +58,9 @@ class FixedGuardFacts:
 
     def watched_facts(self, namespace: str) -> Facts:  # noqa: ARG002 - the same holds for all
         return self.facts
+
+    def watches(self) -> Mapping[str, Any]:
+        return defaultdict(lambda: SimpleNamespace(store=SimpleNamespace(changes=0)))
 
     async def facts_for(self, request: AdmissionRequest, resource: Resource) -> Facts:
         assert request.object is resource

@@ -44,6 +44,8 @@ loop run: some 10 ms."""
 _TENANTS_SECONDS = 1.0
 """Between two times that the changes of tenants' Jobs and groups are taken up. Without this, a
 tenant who changes a Job some times a second would have its pods classified as often."""
+_POLICY_WATCHES = ("namespaces", "priorityclasses", "policy")
+"""The watches whose changes may have all pods of a Namespace classified again."""
 _BACKGROUND_BATCH_SIZE = 20
 _BACKGROUND_PAUSE_SECONDS = 0.04
 """After each batch in the background, of some 2 ms: the changes of all tenants together take a
@@ -60,6 +62,9 @@ class WatchedFacts(Protocol):
     def watched_facts(self, namespace: str) -> Facts:
         """Return the current facts of a Namespace and of the cluster."""
 
+    def watches(self) -> Mapping[str, Reflector[Any, Any]]:
+        """Return the watches by collection."""
+
 
 class ClusterInformers:
     """The `ClusterView` of a running cluster."""
@@ -67,7 +72,11 @@ class ClusterInformers:
     def __init__(self, api: Api, facts: WatchedFacts) -> None:
         self._now, self._facts = api.server_time.now, facts
         self._snapshot_cache = SnapshotCache()
-        self._pod_cache = PodCache(self._snapshot_cache, facts.watched_facts, self._now)
+        watches = facts.watches()
+        self._policy_stores = [watches[name].store for name in _POLICY_WATCHES]
+        self._pod_cache = PodCache(
+            self._snapshot_cache, facts.watched_facts, self._policy_version, self._now
+        )
         self._jobs: dict[Key, str] = {}
         self._walltimes = FirstSeenWalltimes()
         self._reclassification_requested = asyncio.Event()
@@ -210,6 +219,9 @@ class ClusterInformers:
                 has_more = self._pod_cache.reclassify_waiting(_BACKGROUND_BATCH_SIZE)
                 await asyncio.sleep(_BACKGROUND_PAUSE_SECONDS)
             await asyncio.sleep(next_at - monotonic())
+
+    def _policy_version(self) -> int:
+        return sum(store.changes for store in self._policy_stores)
 
     def _keep_node(self, node: Node) -> None:
         self._snapshot_cache.put_node(snapshot_builder.node_info_of(node))

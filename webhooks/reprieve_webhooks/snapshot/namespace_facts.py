@@ -20,8 +20,15 @@ class _PolicyInputs(NamedTuple):
 class NamespaceFacts:
     """The facts of each Namespace with pods, as of their classification."""
 
-    def __init__(self, facts_of: Callable[[str], Facts]) -> None:
-        self._facts_of = facts_of
+    def __init__(
+        self, facts_of: Callable[[str], Facts], policy_version: Callable[[], object]
+    ) -> None:
+        """`policy_version` differs after each change of a Namespace, a PriorityClass or the policy.
+
+        Without it, each call of a scheduler would compare the facts of all Namespaces.
+        """
+        self._facts_of, self._policy_version = facts_of, policy_version
+        self._compared_version: object = None
         self._policy_inputs: _PolicyInputs | None = None
         self._facts: dict[str, Facts] = {}
         self._pods_per_namespace: Counter[str] = Counter()
@@ -58,6 +65,10 @@ class NamespaceFacts:
 
     def drop_changed(self) -> set[str]:
         """Drop facts that no longer hold; return their Namespaces."""
+        version = self._policy_version()
+        if version == self._compared_version:
+            return set()
+        self._compared_version = version
         inputs = _policy_inputs_of(self._facts_of(""))
         changed = {
             name

@@ -75,11 +75,16 @@ class PodCache:
         self,
         snapshot_cache: SnapshotCache,
         facts_of: Callable[[str], Facts],
+        policy_version: Callable[[], object],
         clock: Callable[[], datetime],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`facts_of` returns the current facts of a Namespace and of the cluster."""
-        self._snapshot_cache, self._facts = snapshot_cache, NamespaceFacts(facts_of)
+        """`facts_of` returns the current facts of a Namespace and of the cluster.
+
+        `policy_version` differs after each change of a Namespace, a PriorityClass or the policy.
+        """
+        self._snapshot_cache = snapshot_cache
+        self._facts = NamespaceFacts(facts_of, policy_version)
         self._dependencies, self._quota_uses = PodDependencies(), QuotaUses()
         self._shared_values = SharedValues()
         self._clock, self._monotonic = clock, monotonic

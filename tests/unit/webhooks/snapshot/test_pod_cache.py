@@ -42,18 +42,28 @@ class Cluster:
         self.seconds = 0.0
         self.classified = 0
         """How often a pod on a node was classified."""
+        self.facts_read = 0
+        """How often the facts of a Namespace, or of the cluster, were asked for."""
         self.facts = Facts()
         self.policies: dict[str, NamespacePolicy] = {}
         self.snapshot_cache = SnapshotCache(**limits)
         self.pod_cache = PodCache(
-            self.snapshot_cache, self.facts_of, self.now, lambda: self.seconds
+            self.snapshot_cache,
+            self.facts_of,
+            self.policy_version,
+            self.now,
+            lambda: self.seconds,
         )
 
     def now(self) -> datetime:
         self.classified += 1
         return NOW
 
+    def policy_version(self) -> object:
+        return self.facts, tuple(self.policies.items())
+
     def facts_of(self, namespace: str) -> Facts:
+        self.facts_read += 1
         return replace(self.facts, namespace=self.policies.get(namespace, NamespacePolicy()))
 
     def put_node(self, name: str, **fields: Any) -> None:
@@ -326,6 +336,19 @@ def test_a_changed_namespace_shows_in_its_pods_and_no_others(cluster: Cluster) -
     cluster.settle()
     assert cluster.scheduled_pod("a").is_service
     assert cluster.scheduled_pod("b") is other
+
+
+def test_without_a_change_of_a_policy_no_facts_are_compared(cluster: Cluster) -> None:
+    """Without this, a call of a scheduler would take as long as there are Namespaces."""
+    for number in range(20):
+        cluster.put(f"pod-{number}", namespace=f"team-{number}")
+    cluster.settle()
+    cluster.facts_read = 0
+    assert cluster.pod_cache.is_up_to_date
+    assert cluster.facts_read <= 2
+    cluster.policies["team-7"] = NamespacePolicy(workload_type="service")
+    assert not cluster.pod_cache.is_up_to_date
+    assert cluster.facts_read > 20
 
 
 def test_a_changed_priority_class_shows_in_its_pods(cluster: Cluster) -> None:
