@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from reprieve_runtime.waiting import end_tasks
 
 from .cluster.leader_election import NotLeading
 
@@ -27,7 +29,7 @@ async def background(
         yield
     finally:
         is_ending.set()
-        await _end(tasks)
+        await end_tasks(tasks)
 
 
 async def run_until_one_ends(*work: BackgroundTask) -> None:
@@ -42,7 +44,7 @@ async def run_until_one_ends(*work: BackgroundTask) -> None:
         for task in done:
             task.result()
     finally:
-        await _end(tasks)
+        await end_tasks(tasks)
 
 
 async def _restart_on_failure(
@@ -66,9 +68,3 @@ async def _restart_on_failure(
         else:
             return
         await asyncio.sleep(restart_seconds)
-
-
-async def _end(tasks: Sequence[asyncio.Future[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

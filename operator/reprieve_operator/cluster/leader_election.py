@@ -131,15 +131,19 @@ class LeaderElection:
         """Wait for a term that was cancelled; renew the lease meanwhile, while it is held.
 
         The last leader releases its victims, which may take longer than the lease. Not for ever:
-        a term that does not end must not keep another replica from leading.
+        a term that does not end must not keep another replica from leading. It is cancelled again,
+        as libraries may take a cancellation for a time-out of theirs.
         """
-        until = self._clock.monotonic() + _LAST_WRITES_SECONDS
+        until = cancel_again_at = self._clock.monotonic() + _LAST_WRITES_SECONDS
         while not term.done():
             # Not `await term`: its cancellation and our own would look the same, and a SIGTERM at
             # this moment would be lost.
             await asyncio.wait([term], timeout=self._settings.retry_period_seconds)
             if not term.done() and self.is_leading and self._clock.monotonic() < until:
                 await self._try_acquire_or_renew()
+            if self._clock.monotonic() >= cancel_again_at:
+                term.cancel()
+                cancel_again_at += _LAST_WRITES_SECONDS
 
     async def _try_acquire_or_renew(self) -> bool:
         """Try once to acquire or renew the lease; true if that worked."""

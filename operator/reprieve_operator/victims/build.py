@@ -11,6 +11,7 @@ from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_operator.replacements.ledger_writer import LedgerWriter
 from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_operator.settings import OperatorSettings
+from reprieve_operator.turns import Turns
 from reprieve_runtime.rate_limit import Rate, RateLimiter, RateLimits
 
 from .assessment import VictimAssessor
@@ -63,6 +64,7 @@ def build_registry(
     """Return an empty registry that makes a reconciler for each victim."""
     reread_seconds = settings.resync_interval_seconds
     reread_limiter = RateLimiter(_REREADS, clock.monotonic())
+    turns = Turns()
 
     def make_assessor() -> VictimAssessor:
         return VictimAssessor(writes, policy, namespaces, clock)
@@ -142,6 +144,7 @@ def build_registry(
             hold=hold,
             policy=policy,
             clock=clock,
+            turns=turns,
             max_retry_after_seconds=reread_seconds,
         )
 

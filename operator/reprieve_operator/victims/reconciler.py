@@ -13,6 +13,7 @@ from reprieve_operator.cluster import pod_state
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.retries import GONE_OR_CHANGED, PERMANENT_STATUSES
+from reprieve_operator.turns import Turns
 from reprieve_policy.checkpointing.contract import CheckpointAnswer
 from reprieve_policy.lifecycle import lost_node, machine, termination
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
@@ -60,6 +61,7 @@ class VictimReconciler:
         hold: Hold,
         policy: PolicySource,
         clock: Clock,
+        turns: Turns,
         max_retry_after_seconds: float,
     ) -> None:
         self.tracker = tracker
@@ -74,6 +76,7 @@ class VictimReconciler:
         self._hold = hold
         self._policy = policy
         self._clock = clock
+        self._turns = turns
         self._max_retry_after_seconds = max_retry_after_seconds
         self._backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LAST_BACKOFF_SECONDS)
         self._refused_since: float | None = None
@@ -97,6 +100,7 @@ class VictimReconciler:
         """Reconcile the victim until there is nothing left to do for it."""
         try:
             while not self.is_done:
+                await self._turns.wait()
                 self.tracker.discard_changes()
                 shortest = 0.0
                 try:

@@ -11,6 +11,7 @@ from reprieve_operator.cluster.leader_election import NotLeading
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_policy.lifecycle.eviction import Eviction, Phase
+from reprieve_runtime.waiting import end_tasks
 
 from .gang_eviction.eviction import GangEviction
 from .gang_eviction.registry import GangRegistry, OnMember
@@ -103,10 +104,7 @@ class ReconcilerRegistry:
 
     async def close(self) -> None:
         """End all reconcilers; the victims' states are on the pods."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(self._tasks.values())
 
     def _get_or_start(self, metadata: VersionedMeta) -> VictimReconciler:
         uid = metadata.uid or ""

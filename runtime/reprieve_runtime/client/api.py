@@ -118,7 +118,6 @@ class Api:
                     body,
                     content_type,
                     accept=accept,
-                    timeout_seconds=timeout_seconds,
                 )
                 async with response:
                     text = await (
@@ -260,9 +259,7 @@ class Api:
     ) -> AsyncGenerator[WatchEvent[T], None]:
         try:
             async with asyncio.timeout(_WATCH_IDLE_SECONDS):
-                response = await self._send(
-                    "GET", path, query, None, JSON, accept=JSON, timeout_seconds=_WATCH_SECONDS + 30
-                )
+                response = await self._send("GET", path, query, None, JSON, accept=JSON)
             async with response:
                 if response.status >= HTTPStatus.BAD_REQUEST:
                     raise _to_api_error(response, await response.read())
@@ -314,8 +311,12 @@ class Api:
         content_type: str,
         *,
         accept: str,
-        timeout_seconds: float,
     ) -> aiohttp.ClientResponse:
+        """Send the request, without a limit of time: that is the caller's.
+
+        With one of aiohttp as well, a cancellation at the moment of the time-out would be taken for
+        the time-out, and be lost: its two nested timers each take one back.
+        """
         if has_dot_segment(path):
             raise ApiError(HTTPStatus.NOT_FOUND, "NotFound", f"no object has the path {path}")
         headers = {"Accept": accept, "Content-Type": content_type} | await self._headers(
@@ -323,10 +324,9 @@ class Api:
         )
         query = f"?{urlencode(params)}" if params else ""
         url = self._client.configuration.host + path + query
-        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         started_at = self.server_time.request_started()
         response = await self._client.rest_client.request(
-            method, url, headers=headers, body=body, _request_timeout=timeout
+            method, url, headers=headers, body=body, _request_timeout=aiohttp.ClientTimeout()
         )
         raw: aiohttp.ClientResponse = response.response
         self.server_time.response_received(raw.headers.get("Date"), started_at)

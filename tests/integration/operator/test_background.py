@@ -1,11 +1,13 @@
 """Background tasks of a term: they end with the term only."""
 
 import asyncio
+import contextlib
 
 import pytest
 
 from reprieve_operator.background import background, run_until_one_ends
 from reprieve_operator.cluster.leader_election import NotLeading
+from reprieve_runtime import waiting
 
 
 async def test_a_failed_task_is_restarted(caplog: pytest.LogCaptureFixture) -> None:
@@ -87,6 +89,24 @@ async def test_a_task_that_fails_while_it_is_cancelled_is_not_restarted() -> Non
         async with background(fail_at_the_end, restart_seconds=0):
             await started.wait()
     assert len(starts) == 1
+
+
+async def test_a_task_that_goes_on_after_its_cancellation_is_cancelled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Libraries may take a cancellation for a time-out of theirs."""
+    monkeypatch.setattr(waiting, "_CANCEL_AGAIN_SECONDS", 0.01)
+    begun = asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(60):
+        async with background(work):
+            await begun.wait()
 
 
 async def test_tasks_that_fail_while_they_are_cancelled_do_not_hide_the_cancellation() -> None:

@@ -93,6 +93,7 @@ class Replica:
         self.is_ending = asyncio.Event()
         self.may_end = asyncio.Event()
         self.may_end.set()
+        self.misses_cancellation = False
         clock = Clock(lambda: datetime.now(UTC), lambda: self.monotonic, lambda: self.wall)
         self.election = LeaderElection(cast("Api", leases), SETTINGS, clock)
         self.task = asyncio.create_task(self.election.run(self._lead))
@@ -113,6 +114,8 @@ class Replica:
         finally:
             self.is_ending.set()
             await self.may_end.wait()
+            if self.misses_cancellation:
+                await asyncio.Event().wait()
 
 
 @pytest.fixture
@@ -261,6 +264,24 @@ async def test_a_term_that_does_not_end_keeps_the_lease_from_others_for_a_time_o
             await asyncio.sleep(0.02)
     replica.may_end.set()
     await asyncio.wait([replica.task], timeout=60)
+
+
+async def test_a_term_that_missed_its_cancellation_is_cancelled_again(
+    leases: Leases, replica: Replica
+) -> None:
+    """Without this, the replica would wait for its end for ever, and never lead again."""
+    replica.misses_cancellation = True
+    await replica.leads()
+    replica.advance(PAST_DEADLINE)
+    leases.give_to("b")
+    async with asyncio.timeout(60):
+        await replica.is_ending.wait()
+    replica.misses_cancellation = False
+    replica.began.clear()
+    async with asyncio.timeout(60):
+        while not replica.began.is_set():
+            replica.advance(1)
+            await asyncio.sleep(0.02)
 
 
 async def test_the_lease_of_another_replica_is_acquired_only_after_its_observed_duration(

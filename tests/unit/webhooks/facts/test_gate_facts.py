@@ -1,5 +1,7 @@
 """Whether an operator is live, by its Lease: clocks of two machines are never compared."""
 
+import math
+
 from reprieve_runtime.lease import Lease, LeaseSpec
 from reprieve_webhooks.facts.gate_facts import OperatorLiveness
 
@@ -54,22 +56,28 @@ def test_a_released_lease_expires_at_once() -> None:
     assert not Watched().see("1").see("2").see("3", holder=None).is_fresh
 
 
-def test_the_time_without_a_leader_counts_from_the_last_leader_or_from_the_start() -> None:
+def test_an_operator_led_until_it_released_its_lease_or_until_that_ended_or_was_listed_again() -> (
+    None
+):
     watched = Watched()
+    assert watched.presence.led_until == -math.inf, "none was seen"
+    assert watched.see("1").presence.led_until == 1000, "one that holds it may lead"
+    assert watched.see("2").presence.led_until == 1015
+    watched.now += 20
+    assert watched.presence.led_until == 1015
+    assert watched.see("2").presence.led_until == 1020, "it could not be watched meanwhile"
+    assert watched.see("3").presence.led_until == 1035
     watched.now += 5
-    assert watched.see("1").presence.seconds_without_leader == 5
-    watched.see("2").now += 20
-    assert watched.presence.seconds_without_leader == 5
-    assert watched.see("3").presence.seconds_without_leader == 0
-    watched.see("4", holder="")
+    assert watched.see("4", holder="").presence.led_until == 1025
     watched.now += 3
-    assert watched.see("4", holder="").presence.seconds_without_leader == 3
+    assert watched.see("4", holder="").presence.led_until == 1025
 
 
 def test_a_deleted_lease_expires_at_once() -> None:
     watched = Watched().see("1").see("2")
     watched.presence.observe_deletion(("reprieve-system", "reprieve-operator"))
     assert not watched.is_fresh
+    assert watched.presence.led_until == -math.inf
 
 
 def test_a_lease_without_a_duration_does_not_count_and_a_long_one_expires_after_a_minute() -> None:
