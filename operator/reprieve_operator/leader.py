@@ -51,6 +51,7 @@ _log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 2.0
 _POLICY_SECONDS = 10.0
+"""Until it is reported that the policy is not known yet."""
 _RESYNC_RETRY_SECONDS = 10.0
 """After a resync that failed: the API server was busy, say."""
 _MAX_WATCH_SILENCE_SECONDS = 300.0
@@ -163,12 +164,24 @@ class Leader:
             self._history.begin()
         namespaces = NamespacePolicies(self._api)
         async with background(namespaces.reflector.run):
-            # Without this, the first victims after a start would get the default policy.
-            with contextlib.suppress(TimeoutError):
-                await self.policy.reflector.wait_synced(_POLICY_SECONDS)
-                await namespaces.reflector.wait_synced(_POLICY_SECONDS)
+            await self._wait_for_policies(namespaces)
             self.policy.report()
             await self._run_controllers(namespaces)
+
+    async def _wait_for_policies(self, namespaces: NamespacePolicies) -> None:
+        """Wait until the policy and those of the Namespaces are known, however long that takes.
+
+        Without this, a term that begins while the API server comes back, say, would evict pods that
+        these protect, and evict others in another way than the admin wants.
+        """
+        reflectors = {"policy": self.policy.reflector, "namespaces": namespaces.reflector}
+        while missing := [name for name, one in reflectors.items() if not one.is_synced]:
+            try:
+                await reflectors[missing[0]].wait_synced(_POLICY_SECONDS)
+            except TimeoutError:
+                _log.warning(
+                    "no victim is handled before the policies are known", extra={"missing": missing}
+                )
 
     async def _run_controllers(self, namespaces: NamespacePolicies) -> None:
         client = CheckpointClient(transport_factories(self._api))

@@ -117,6 +117,25 @@ class StartedReflector:
         await asyncio.Event().wait()
 
 
+async def test_no_victim_is_handled_before_the_policies_of_the_namespaces_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The default policy would not protect what theirs do."""
+    monkeypatch.setattr(terms, "_POLICY_SECONDS", 0.01)
+    async with stub_api(tmp_path, collections={PODS: {"victim": a_victim("2")}}) as (stub, api):
+        stub.lists_released.set()
+        stub.barred.add(NAMESPACES)
+        leader = a_term(api)
+        leader.election = cast("LeaderElection", Leadership(is_leading=True))
+        leader.uninstall = cast("Uninstall", Uninstalling(is_gone=False))
+        async with background(leader.policy.reflector.run, leader.lead):
+            await until(lambda: stub.calls[NAMESPACES] >= 3)
+            assert leader.term is None
+            assert stub.calls[PODS] == 0
+            stub.barred.remove(NAMESPACES)
+            await until(lambda: leader.term is not None)
+
+
 async def test_preemptors_are_watched_once_a_victim_names_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +176,9 @@ class Uninstalling:
 
     async def is_in_progress(self) -> bool:
         return self.is_gone
+
+    async def remember_deployment(self) -> None:
+        pass
 
 
 LAST = {
