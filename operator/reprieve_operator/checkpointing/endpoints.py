@@ -32,6 +32,9 @@ _METADATA = tuple(
         ),
     )
 )
+_BROADCAST = ipaddress.ip_address("255.255.255.255")
+_FORMERLY_RESERVED = ipaddress.ip_network("240.0.0.0/4")
+"""Class E: some clouds give these addresses to pods, as GKE may."""
 _TRANSLATED = tuple(
     map(
         ipaddress.ip_network,
@@ -160,7 +163,8 @@ def _is_unicast(address: IPv4Address | IPv6Address) -> bool:
         address.is_link_local
         or address.is_multicast
         or address.is_unspecified
-        or (address.is_reserved and not _is_in(_TRANSLATED, address))
+        or address == _BROADCAST
+        or (address.is_reserved and not _is_in((*_TRANSLATED, _FORMERLY_RESERVED), address))
     )
 
 

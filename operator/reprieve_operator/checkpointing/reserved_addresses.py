@@ -28,6 +28,7 @@ _NODES_SECONDS = 600.0
 """Between two lists of nodes, while workloads are called: a list grows with the cluster. The first
 is read at the start. Without that, the first hint of each leader would go to any node."""
 _RETRY_SECONDS = 60.0
+_INTERNAL = "InternalIP"
 _API_SERVER = "KUBERNETES_SERVICE_HOST"
 """The address of the Service `kubernetes`, which every pod is told."""
 
@@ -54,6 +55,7 @@ class ServiceCidr:
 class NodeAddress:
     """One of a node's addresses; it may be a host name."""
 
+    type: str = ""
     address: str = ""
 
 
@@ -124,8 +126,26 @@ class ReservedAddresses:
             object_path("nodes"), AddressedNode, limit=PAGE_SIZE
         ):
             for node in nodes:
-                found |= {_parse(one.address) for one in node.status.addresses or ()}
-        return frozenset(address for address in found if address is not None)
+                found |= _own_addresses(node.status.addresses or ())
+        return frozenset(found)
+
+
+def _own_addresses(listed: Sequence[NodeAddress]) -> set[Address]:
+    """Return a node's addresses: of its internal ones, the first of each version.
+
+    Some clouds list the addresses of the node's pods after it, if these are addresses of its
+    network interfaces. Without this, no workload there would be called.
+    """
+    own = set[Address]()
+    versions = set[int]()
+    for one in listed:
+        address = _parse(one.address)
+        if address is None or (one.type == _INTERNAL and address.version in versions):
+            continue
+        if one.type == _INTERNAL:
+            versions.add(address.version)
+        own.add(address)
+    return own
 
 
 def _parse(text: str) -> Address | None:

@@ -78,9 +78,10 @@ class ReflectorStore(Generic[K, V]):
         key = event.identity.key
         if event.type == "DELETED":
             self._unreadable.pop(key, None)
-            if key in self._items:
+            if key in self._items or key in self._partially_listed:
                 self.changes += 1
-                del self._items[key]
+                self._items.pop(key, None)
+                self._partially_listed.discard(key)
                 self._on_delete(key)
             return
         try:

@@ -31,10 +31,12 @@ def service_cidr(*cidrs: str) -> Any:
 
 
 @asynccontextmanager
-async def running(directory: Path, **stubbed: Any) -> AsyncIterator[ReservedAddresses]:
+async def running(
+    directory: Path, node: Any = None, **stubbed: Any
+) -> AsyncIterator[ReservedAddresses]:
     collections = {
         CIDRS: {"kubernetes": service_cidr("10.96.0.0/16", "fd00:96::/112", "not a range")},
-        NODES: {"n": a_node("192.168.7.2", "fd00:7::2", "node-a.example")},
+        NODES: {"n": node or a_node("192.168.7.2", "fd00:7::2", "node-a.example")},
     }
     async with stub_api(directory, collections=collections, **stubbed) as (stub, api):
         stub.lists_released.set()
@@ -73,7 +75,23 @@ async def test_no_hint_goes_to_a_service_or_a_node(tmp_path: Path) -> None:
     async with running(tmp_path) as addresses:
         for address, reason in REFUSED.values():
             assert resolved(addresses, address) == reason
-        assert isinstance(resolved(addresses, "10.244.1.7"), HttpEndpoint)
+        for address in ("10.244.1.7", "240.10.0.5"):
+            assert isinstance(resolved(addresses, address), HttpEndpoint)
+        assert resolved(addresses, "255.255.255.255") == (
+            "the pod's address is not a unicast address of its own"
+        )
+
+
+async def test_addresses_of_pods_that_a_cloud_lists_after_their_nodes_are_called(
+    tmp_path: Path,
+) -> None:
+    """Such as those of network interfaces in AWS. Its first internal addresses are a node's own."""
+    node = a_node("10.0.1.5", "fd00:1::5", "10.0.1.77", "fd00:1::77")
+    async with running(tmp_path, node) as addresses:
+        for address in ("10.0.1.77", "fd00:1::77"):
+            assert isinstance(resolved(addresses, address), HttpEndpoint)
+        for address in ("10.0.1.5", "fd00:1::5"):
+            assert resolved(addresses, address) == "the pod's address is a node's"
 
 
 @pytest.mark.parametrize("how", ["absent", "barred"])
