@@ -7,9 +7,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from reprieve_policy.lifecycle import termination
 from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.client.reflector import Reflector
 from reprieve_runtime.client.watch_metrics import WatchedCollection
 
 from .background import background
@@ -174,7 +176,10 @@ class Leader:
         Without this, a term that begins while the API server comes back, say, would evict pods that
         these protect, and evict others in another way than the admin wants.
         """
-        reflectors = {"policy": self.policy.reflector, "namespaces": namespaces.reflector}
+        reflectors: Mapping[str, Reflector[Any, Any]] = {
+            "policy": self.policy.reflector,
+            "namespaces": namespaces.reflector,
+        }
         while missing := [name for name, one in reflectors.items() if not one.is_synced]:
             try:
                 await reflectors[missing[0]].wait_synced(_POLICY_SECONDS)

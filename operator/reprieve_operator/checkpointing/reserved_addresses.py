@@ -121,7 +121,7 @@ class ReservedAddresses:
                 await asyncio.sleep(_NODES_SECONDS)
 
     async def _read_nodes(self) -> frozenset[Address]:
-        found = set[Address | None]()
+        found = set[Address]()
         async for nodes, _ in self._api.list_pages(
             object_path("nodes"), AddressedNode, limit=PAGE_SIZE
         ):
