@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .client.kubectl import Kubectl
@@ -68,6 +68,14 @@ class Programs:
         metrics = ("--metrics-port", place.metrics_port, "--metrics-authentication", "none")
         command = [program, "--kubeconfig", kubeconfig, *metrics, *place.flags]
         self._processes.start(name, command, _environment())
+
+    def restart(self, name: str, *more_flags: object) -> None:
+        """Start a program again, with further flags, and wait until it is ready."""
+        place = self._places[name]
+        self._places[name] = replace(place, flags=[*place.flags, *more_flags])
+        self.stop(name)
+        self.start(name)
+        self.wait_until_ready(name)
 
     def stop(self, name: str, *, kill: bool = False) -> None:
         """End a program with TERM, or at once with KILL, like a crash."""

@@ -7,6 +7,7 @@ from http import HTTPStatus
 
 import pytest
 
+from realcluster.programs import WEBHOOKS
 from reprieve_testing.cluster.handle import wait_for
 from reprieve_testing.cluster.patient_api_server import wait_longer_for_reviews
 from reprieve_testing.guard.guarded_cluster import (
@@ -35,6 +36,8 @@ def ours() -> Iterator[GuardedCluster]:
         cluster.set_capacity("kwok-0", VICTIMS)
         cluster.create("default", a_priority_class(HIGH, 1000), a_priority_class(LOW, 10))
         wait_longer_for_reviews(cluster.kubectl)
+        # For the same reason: with one second, reviews would fail on a busy machine.
+        cluster.installation.programs.restart(WEBHOOKS, "--lookup-timeout-seconds", 20)
         yield cluster
 
 
