@@ -102,6 +102,8 @@ class Leader:
         self._history = history
         self._clock = clock
         self._term: Term | None = None
+        self._awaited: Sequence[Reflector[Any, Any]] = ()
+        """What a term waits for before it begins."""
         self.election = LeaderElection(lease_api, settings, clock)
         self.uninstall = Uninstall(api, settings.namespace, settings.deployment_name)
         self._call_limiter = CallLimiter(_MAX_CALLS, keeps_share_free=True, first=_MAX_CALLS // 2)
@@ -143,9 +145,8 @@ class Leader:
         A restarted process may get a working connection. A restart does not help against an API
         server that is down or refuses.
         """
-        silent_seconds = (
-            0.0 if self._term is None else self._term.victim_watch.reflector.seconds_since_response
-        )
+        watches = self._awaited if self._term is None else [self._term.victim_watch.reflector]
+        silent_seconds = max((each.seconds_since_response for each in watches), default=0.0)
         return silent_seconds < _MAX_WATCH_SILENCE_SECONDS or not self.election.is_leading
 
     @property
@@ -180,13 +181,18 @@ class Leader:
             "policy": self.policy.reflector,
             "namespaces": namespaces.reflector,
         }
-        while missing := [name for name, one in reflectors.items() if not one.is_synced]:
-            try:
-                await reflectors[missing[0]].wait_synced(_POLICY_SECONDS)
-            except TimeoutError:
-                _log.warning(
-                    "no victim is handled before the policies are known", extra={"missing": missing}
-                )
+        try:
+            while missing := [name for name, one in reflectors.items() if not one.is_synced]:
+                self._awaited = [reflectors[name] for name in missing]
+                try:
+                    await self._awaited[0].wait_synced(_POLICY_SECONDS)
+                except TimeoutError:
+                    _log.warning(
+                        "no victim is handled before the policies are known",
+                        extra={"missing": missing},
+                    )
+        finally:
+            self._awaited = ()
 
     async def _run_controllers(self, namespaces: NamespacePolicies) -> None:
         client = CheckpointClient(transport_factories(self._api))
@@ -282,12 +288,14 @@ class Leader:
             async with background(watch.run, *background_tasks):
                 await asyncio.Event().wait()
         finally:
-            victims = registry.victims()
-            await registry.close()
-            await client.close()
-            await self._release_if_uninstalled(writes, victims)
-            await self._recorder.drain(_DRAIN_SECONDS)
-            self._term = None
+            try:
+                victims = registry.victims()
+                await registry.close()
+                await client.close()
+                await self._release_if_uninstalled(writes, victims)
+                await self._recorder.drain(_DRAIN_SECONDS)
+            finally:
+                self._term = None
 
     async def _release_if_uninstalled(self, writes: Writes, victims: Sequence[VictimRef]) -> None:
         """Release the victims if no operator follows this one.

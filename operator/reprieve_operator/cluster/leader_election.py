@@ -134,7 +134,9 @@ class LeaderElection:
         a term that does not end must not keep another replica from leading. It is cancelled again,
         as libraries may take a cancellation for a time-out of theirs.
         """
-        until = cancel_again_at = self._clock.monotonic() + _LAST_WRITES_SECONDS
+        until = self._clock.monotonic() + _LAST_WRITES_SECONDS
+        # The lease may hold for a while longer.
+        cancel_again_at = until + self._settings.lease_duration_seconds
         while not term.done():
             # Not `await term`: its cancellation and our own would look the same, and a SIGTERM at
             # this moment would be lost.

@@ -62,6 +62,8 @@ _MAX_PAGE_BYTES = 4 * 1024 * 1024
 """Bytes of a page of a collection, unless one object is larger. An object may have 1.5 MB and more,
 and a page is in memory as a whole, several times. Without the limit, fifty such pods of one tenant
 would have every program killed for its memory that lists all pods."""
+_MAX_ERROR_BYTES = 1024 * 1024
+"""The limit of the answer that refuses a watch."""
 _MAX_EVENT_BYTES = 16 * 1024 * 1024
 """The limit of one watch event: an object may have 3 MB, and its JSON more."""
 
@@ -262,7 +264,9 @@ class Api:
                 response = await self._send("GET", path, query, None, JSON, accept=JSON)
             async with response:
                 if response.status >= HTTPStatus.BAD_REQUEST:
-                    raise _to_api_error(response, await response.read())
+                    async with asyncio.timeout(_WATCH_IDLE_SECONDS):
+                        text = await _read_at_most(response, _MAX_ERROR_BYTES)
+                    raise _to_api_error(response, text)
                 on_open(response.headers.get("Content-Encoding") == "gzip")
                 async for line in _read_lines(response):
                     yield read_event(line, decode_as)

@@ -109,6 +109,29 @@ async def test_a_task_that_goes_on_after_its_cancellation_is_cancelled_again(
             await begun.wait()
 
 
+async def test_a_task_of_a_task_is_cancelled_again_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The outer one cancels the task that waits for the inner one's end."""
+    monkeypatch.setattr(waiting, "_CANCEL_AGAIN_SECONDS", 0.01)
+    begun, inner = asyncio.Event(), list[asyncio.Task[None] | None]()
+
+    async def work() -> None:
+        inner.append(asyncio.current_task())
+        begun.set()
+        for _ in range(3):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    async def controller() -> None:
+        async with background(work):
+            await asyncio.Event().wait()
+
+    async with asyncio.timeout(60):
+        async with background(controller):
+            await begun.wait()
+    assert [task is not None and task.done() for task in inner] == [True]
+
+
 async def test_tasks_that_fail_while_they_are_cancelled_do_not_hide_the_cancellation() -> None:
     started = asyncio.Event()
 

@@ -132,6 +132,9 @@ async def test_no_victim_is_handled_before_the_policies_of_the_namespaces_are_kn
             await until(lambda: stub.calls[NAMESPACES] >= 3)
             assert leader.term is None
             assert stub.calls[PODS] == 0
+            assert leader.is_healthy
+            monkeypatch.setattr(terms, "_MAX_WATCH_SILENCE_SECONDS", 0.0)
+            assert not leader.is_healthy, "a restarted process may get a working connection"
             stub.barred.remove(NAMESPACES)
             await until(lambda: leader.term is not None)
 

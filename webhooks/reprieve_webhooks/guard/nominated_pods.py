@@ -32,9 +32,9 @@ _MAX_NODES = 5000
 _MAX_EMPTY_WAITS = 3
 """Waits in a row without any nomination: each may have held up a scheduling loop.
 
-Those on nodes where a preemptor is known are counted apart: one that is refused may come back every
-few seconds, for ever. Without this, its waits would be the last, and the next preemptor, whose
-deletion comes before its nomination, would count as one of whom nothing is known.
+Those on nodes where a preemptor is known are counted apart: a preemptor that is refused may come
+back every few seconds, for ever. Without this, its waits would be the last, and the next preemptor,
+whose deletion comes before its nomination, would count as one of whom nothing is known.
 """
 
 
