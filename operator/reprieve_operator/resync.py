@@ -50,7 +50,6 @@ class PodResync:
         self._recorder = recorder
         self._divergence = divergence
         self._claims = claims
-        self._clock = clock
         self._rests = NamespaceRests(clock)
         self._reported: dict[str, str] = {}
 
@@ -104,15 +103,13 @@ class PodResync:
         namespace, uid = metadata.namespace or "", metadata.uid or ""
         if not self._rests.is_due(namespace, uid):
             return False
-        begun = self._clock.monotonic()
         try:
-            await write(metadata)
+            with self._rests.noting(namespace, uid):
+                await write(metadata)
         except ApiError as error:
             # Without these, one pod that cannot be written, such as one that etcd finds too large,
             # or one whose webhook does not answer, would keep the resync from all pods after it.
-            if error.is_unanswered:
-                self._rests.begin(namespace, uid, begun)
-            elif is_overload(error):
+            if is_overload(error) and not error.is_unanswered:
                 raise
             if error.status not in GONE_OR_CHANGED:
                 _log.error(

@@ -4,7 +4,11 @@ Without this, a webhook that does not answer, and covers the objects of one Name
 those of all others: ten seconds for each object.
 """
 
+import contextlib
+from collections.abc import Iterator
+
 from reprieve_operator.clock import Clock
+from reprieve_runtime.client.api import ApiError
 
 _REST, _MAX_REST_SECONDS = 5, 60.0
 """A Namespace rests so many times as long as its call waited for an answer that did not come."""
@@ -33,6 +37,17 @@ class NamespaceRests:
             self._skipped.add(namespace)
             return False
         return True
+
+    @contextlib.contextmanager
+    def noting(self, namespace: str, uid: str) -> Iterator[None]:
+        """Have a Namespace rest if a call of the block about this object gets no answer."""
+        called_at = self._clock.monotonic()
+        try:
+            yield
+        except ApiError as error:
+            if error.is_unanswered:
+                self.begin(namespace, uid, called_at)
+            raise
 
     def begin(self, namespace: str, uid: str, called_at: float) -> None:
         """Have a Namespace rest: a call about this object got no answer; it began at that time."""

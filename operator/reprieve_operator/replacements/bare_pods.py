@@ -175,19 +175,17 @@ class BarePodController:
             return
         if not self._rests.is_due(place.namespace, uid):
             return
-        begun = self._clock.monotonic()
         try:
-            if uid in self._completed:
-                await self._store.remove(uid)
-            else:
-                await self._recreate(uid, place)
+            with self._rests.noting(place.namespace, uid):
+                if uid in self._completed:
+                    await self._store.remove(uid)
+                else:
+                    await self._recreate(uid, place)
         except msgspec.MsgspecError as error:
             # An unreadable record must not block the others.
             self._back_off(uid, place, ApiError(0, "Unreadable", str(error)))
         except ApiError as error:
             self._back_off(uid, place, error)
-            if error.is_unanswered:
-                self._rests.begin(place.namespace, uid, begun)
         if uid not in self._store.pending:
             self._completed.discard(uid)
             self._unconfirmed.discard(uid)

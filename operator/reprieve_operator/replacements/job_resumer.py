@@ -77,12 +77,10 @@ class JobResumer:
         namespace, uid = job.metadata.namespace or "", job.metadata.uid or ""
         if action is SuspendedJobAction.KEEP or not self._rests.is_due(namespace, uid):
             return
-        begun = self._clock.monotonic()
         try:
-            await self._apply(job, action)
+            with self._rests.noting(namespace, uid):
+                await self._apply(job, action)
         except ApiError as error:
-            if error.is_unanswered:
-                self._rests.begin(namespace, uid, begun)
             if not error.is_gone_or_changed:
                 _log.warning(
                     "could not reconcile suspended job",
