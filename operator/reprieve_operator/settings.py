@@ -81,7 +81,10 @@ class OperatorSettings:
 
     @property
     def holder_identity(self) -> str:
-        """The name of this replica; unique, so that a restarted one differs from the one before."""
+        """The name of this replica.
+
+        A container that restarts has the name of the one before, and goes on with its lease.
+        """
         return self.identity or f"{socket.gethostname()}_{os.getpid()}"
 
 

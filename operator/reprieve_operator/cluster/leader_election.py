@@ -12,7 +12,6 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
 
 from reprieve_operator.clock import Clock, Instant
 from reprieve_operator.settings import OperatorSettings
@@ -66,7 +65,8 @@ class LeaderElection:
     def require_leadership(self) -> float:
         """Return the seconds for which this replica certainly leads; raises `NotLeading`.
 
-        It is called before every write.
+        It is called before every write. What gets `NotLeading` ends, and only a new term starts it
+        again: so this term ends, also where the clock is put back at once.
         """
         renewed = self._renewed_at
         left = (
@@ -75,6 +75,7 @@ class LeaderElection:
             else self._settings.renew_deadline_seconds - renewed.elapsed_seconds(self._clock)
         )
         if left <= 0:
+            self._renewed_at = None
             raise NotLeading
         return left
 
@@ -157,7 +158,7 @@ class LeaderElection:
                 if self._is_held_by_another():
                     return False
                 self._set_observed_lease(await self._write())
-        except (ApiError, TimeoutError, msgspec.MsgspecError) as error:
+        except (ApiError, TimeoutError) as error:
             is_race = isinstance(error, ApiError) and error.status in GONE_OR_CHANGED
             level = logging.DEBUG if is_race or self._is_failing else logging.WARNING
             _log.log(level, "could not renew the lease", extra={"error": str(error) or "timeout"})
@@ -231,7 +232,7 @@ class LeaderElection:
                 # A renewal that was cancelled may still reach the API server before the release.
                 while not await self._release_once():
                     pass
-        except (ApiError, TimeoutError, msgspec.MsgspecError) as error:
+        except (ApiError, TimeoutError) as error:
             _log.warning("could not release the lease", extra={"error": str(error) or "timeout"})
 
     async def _release_once(self) -> bool:

@@ -174,18 +174,23 @@ class PodTracker:
         if self._is_gone:
             self.pod = None
             return True
+        known, was_requested, self._must_reread = self.pod, self._must_reread, False
         try:
             pod = await self._writes.read_pod(
                 self.ref.namespace, self.ref.name, self.ref.uid, priority
             )
         except ApiError:
+            self._must_reread |= was_requested
             if self._is_read_needed:
                 raise
             # Only a periodic read. Polling the workload goes on while the API server is away.
             return False
-        self.pod, self._must_reread = None if pod is None else kept_pods.prune_victim(pod), False
-        if pod is not None:
+        if pod is None:
+            self.pod = None
+        elif self.pod is known or self.pod is None or self.pod.metadata.version <= pod.metadata.version:
+            self.pod = kept_pods.prune_victim(pod)
             self._on_change(pod, self.wake)
+        # Else the watch has shown a newer version than was read.
         return True
 
     def _is_due(self) -> bool:

@@ -185,13 +185,14 @@ def decide_gang(identity: str, begun: Eviction, members: Iterable[GangMemberStat
     )
     is_in_progress = bool(notified)
     requested_at = origin.requested_at if is_in_progress else None
-    is_over = is_cancelled or any(_was_released(state) for state in before)
+    unanswered = [member.uid for member in members if _is_awaited(member, identity)]
+    was_released = not unanswered and any(_was_released(state) for state in before)
+    is_over = is_cancelled or was_released
     included = [
         member.uid
         for member in members
         if not is_over and _is_newly_included(member, decision_ids, requested_at)
     ]
-    unanswered = [member.uid for member in members if _is_awaited(member, identity)]
     return GangDecision(
         origin=replace(origin, must_evict=must_evict),
         decision_ids=frozenset((*decision_ids, decision_id_of(origin))),
@@ -200,6 +201,15 @@ def decide_gang(identity: str, begun: Eviction, members: Iterable[GangMemberStat
         newly_included=frozenset(included),
         awaited=frozenset([*included, *unanswered]),
     )
+
+
+def may_have_left_pods_out(state: Eviction) -> bool:
+    """True for a pod of a gang whose eviction may not have reached all of its pods yet.
+
+    An operator may be killed after another client has deleted the first pod that was notified.
+    """
+    is_overtaken = state.outcome is CheckpointOutcome.OVERTAKEN and state.hinted_at is not None
+    return bool(state.gang) and (state.phase is not Phase.TERMINATING or is_overtaken)
 
 
 def decision_id_of(origin: Eviction) -> str:
@@ -269,5 +279,7 @@ def _is_awaited(member: GangMemberState, identity: str) -> bool:
 
 
 def _was_released(state: Eviction) -> bool:
-    """True if no answer of the gang was awaited any more, and its deletion had begun."""
+    """True for a pod that is deleted with its gang, or that another client deleted once it had
+    saved.
+    """
     return state.phase is Phase.TERMINATING and state.outcome is not CheckpointOutcome.OVERTAKEN

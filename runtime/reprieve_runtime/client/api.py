@@ -135,7 +135,7 @@ class Api:
         self, path: str, decode_as: type[T], *, params: Params | None = None, accept: str = JSON
     ) -> T:
         """Read one object; `accept` may request less than the whole object."""
-        return decode(await self.request("GET", path, params=params, accept=accept), decode_as)
+        return _read(await self.request("GET", path, params=params, accept=accept), decode_as)
 
     async def post(
         self,
@@ -148,11 +148,11 @@ class Api:
     ) -> T:
         """Create one object; `accept` may request less than the whole object back."""
         text = await self.request("POST", path, params=params, body=body, accept=accept)
-        return decode(text, decode_as)
+        return _read(text, decode_as)
 
     async def put(self, path: str, body: object, decode_as: type[T]) -> T:
         """Replace one object."""
-        return decode(await self.request("PUT", path, body=body), decode_as)
+        return _read(await self.request("PUT", path, body=body), decode_as)
 
     async def patch(
         self,
@@ -168,7 +168,7 @@ class Api:
         text = await self.request(
             "PATCH", path, params=params, body=body, content_type=content_type, accept=accept
         )
-        return decode(text, decode_as)
+        return _read(text, decode_as)
 
     async def delete(self, path: str, body: object) -> None:
         """Delete one object; `body` is the DeleteOptions. The object is not sent back."""
@@ -181,7 +181,7 @@ class Api:
         successful: its refusal has the HTTP status 201.
         """
         text = await self.request("POST", path, body=body)
-        status = decode(text, Status)
+        status = _read(text, Status)
         if status.status == "Failure":
             raise error_from_status(status, status.code)
 
@@ -220,7 +220,7 @@ class Api:
                 continue
             if len(text) < _MAX_PAGE_BYTES // 4:
                 size = min(limit, 2 * size)
-            page = decode(text, _Page)
+            page = _read(text, _Page)
             items = read_items(page.items, decode_as, on_unreadable)
             yield items, str(page.metadata.get("resourceVersion", ""))
             continuation = page.metadata.get("continue")
@@ -367,6 +367,18 @@ async def _read_at_most(response: aiohttp.ClientResponse, max_bytes: int) -> byt
     except asyncio.IncompleteReadError as error:
         return error.partial
     raise ApiError(0, ANSWER_TOO_LARGE, f"more than {max_bytes} bytes")
+
+
+def _read(text: bytes, decode_as: type[T]) -> T:
+    """Decode an answer.
+
+    One that cannot be read, such as a page of a proxy, counts as none: what was asked for may have
+    been done. Raises `ApiError`.
+    """
+    try:
+        return decode(text, decode_as)
+    except msgspec.MsgspecError as error:
+        raise ApiError(0, "Unreadable", str(error)) from error
 
 
 def _to_api_error(response: aiohttp.ClientResponse, text: bytes) -> ApiError:

@@ -194,19 +194,17 @@ class Guard:
     async def _bound_refusal(
         self, context: ReviewContext, decision: GuardDecision, *, is_marked: bool
     ) -> GuardDecision:
-        """Have the time begin in which a refusal may rest on what the pod's owner can renew.
-
-        Raises `ApiError`.
-        """
+        """Have the time begin in which a refusal may rest on what the pod's owner can renew."""
         if not is_marked:
             now = self._now()
             decision = guard.decide_unmarkable(
                 decision, context.target_pod(now), context.facts, now
             )
         if decision.is_renewable and context.victim.refused_since is None:
-            await self._refusal_recorder.record(
+            may_refuse = await self._refusal_recorder.record(
                 context.identity, context.facts.settings.ceiling_seconds
             )
+            return decision if may_refuse else guard.ALLOWED
         return decision
 
     def _respond(

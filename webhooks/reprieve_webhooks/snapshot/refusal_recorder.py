@@ -46,12 +46,12 @@ class RefusalRecorder:
         """By uid, when a pod was first refused whose refusal could not be recorded."""
         self._batch: asyncio.Task[None] | None = None
 
-    async def record(self, pod: PodIdentity, ceiling_seconds: int | None = None) -> None:
+    async def record(self, pod: PodIdentity, ceiling_seconds: int | None = None) -> bool:
         """Record the first refusal, also if it could not be recorded before.
 
-        Raises `ApiError` where the pod has no room for it, and where it could not be recorded for
-        one ceiling: what cannot be recorded must not protect, as its owner can fill the
-        annotations, or have a policy of another project refuse the change.
+        Return whether the pod may be refused: not where it has no room for the record, nor where
+        that could not be written for one ceiling. What cannot be recorded must not protect: the
+        pod's owner can fill the annotations, or have a policy of another project refuse the change.
         """
         now = self._now()
         since = self._unrecorded.get(pod.uid, now)
@@ -59,18 +59,24 @@ class RefusalRecorder:
             await self._write(pod, since)
         except ApiError as error:
             if error.is_not_found or error.is_conflict:
-                return
+                return True
             if pod.uid not in self._unrecorded:
                 self._unrecorded[pod.uid] = since
             is_over = ceiling_seconds is not None and first_refusal.is_over(
                 since, ceiling_seconds, now
             )
-            if error.is_object_too_large or is_over:
-                raise
-            extra = {"pod": f"{pod.namespace}/{pod.name}", "error": str(error)}
-            _LOG.warning("could not record the first refusal; the next one is tried", extra=extra)
-        else:
-            self._unrecorded.pop(pod.uid, None)
+            may_refuse = not (error.is_object_too_large or is_over)
+            _LOG.warning(
+                "could not record the first refusal",
+                extra={
+                    "pod": f"{pod.namespace}/{pod.name}",
+                    "protected": may_refuse,
+                    "error": str(error),
+                },
+            )
+            return may_refuse
+        self._unrecorded.pop(pod.uid, None)
+        return True
 
     async def _write(self, pod: PodIdentity, since: datetime) -> None:
         change = first_refusal.build_change(pod.uid, since)
@@ -104,8 +110,4 @@ class RefusalRecorder:
 
     async def _record_all(self, pods: Iterable[PodIdentity]) -> None:
         for pod in pods:
-            try:
-                await self.record(pod)
-            except ApiError as error:
-                extra = {"pod": f"{pod.namespace}/{pod.name}", "error": str(error)}
-                _LOG.warning("could not record the first refusal", extra=extra)
+            await self.record(pod)

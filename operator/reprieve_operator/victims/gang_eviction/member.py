@@ -52,7 +52,7 @@ class GangMember:
 
         Raises `ApiError`.
         """
-        is_needed = begins or (state.gang and state.phase is not Phase.TERMINATING)
+        is_needed = begins or disruption.may_have_left_pods_out(state)
         if is_needed and not self._is_looked_up:
             found = await self._gangs.find_eviction(pod, state)
             self._is_looked_up = True

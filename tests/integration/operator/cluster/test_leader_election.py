@@ -175,6 +175,20 @@ async def test_a_leader_that_was_paused_past_its_lease_may_not_write(
         replica.election.require_leadership()
 
 
+async def test_a_term_in_which_a_write_was_refused_ends_though_the_clock_is_put_back(
+    replica: Replica,
+) -> None:
+    """What got `NotLeading` has ended, and only a new term starts it again."""
+    await replica.leads()
+    replica.wall += PAST_DEADLINE
+    with pytest.raises(NotLeading):
+        replica.election.require_leadership()
+    replica.wall -= PAST_DEADLINE
+    replica.began.clear()
+    await replica.leads()
+    assert replica.terms == 2
+
+
 class _Silent:
     """An API server that accepts a request and never answers."""
 

@@ -1,7 +1,7 @@
 """What is known of a victim's object: its newest version, and when it is read again."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import msgspec
@@ -48,6 +48,28 @@ class OnePodApiServer:
             reread_seconds=RESYNC_SECONDS,
             may_reread=lambda: self.allows_rereads,
         )
+
+
+@dataclass
+class SlowApiServer(OnePodApiServer):
+    """It answers a read once the test lets it."""
+
+    is_asked: asyncio.Event = field(default_factory=asyncio.Event)
+    may_answer: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def read_pod(
+        self, namespace: str, name: str, uid: str, priority: CallPriority
+    ) -> VictimPod | None:
+        pod = await super().read_pod(namespace, name, uid, priority)
+        self.is_asked.set()
+        await self.may_answer.wait()
+        return pod
+
+    async def begin_read(self, tracker: PodTracker) -> "asyncio.Task[bool]":
+        """Begin to read the pod; return once the API server was asked."""
+        reading = asyncio.create_task(tracker.refresh(CallPriority.RECORD))
+        await self.is_asked.wait()
+        return reading
 
 
 def a_pod(version: str, *, phase: str = "Running", **more: object) -> VictimPod:
@@ -131,6 +153,54 @@ async def test_a_mark_that_was_removed_before_a_write_by_the_uid_stays_removed()
     assert tracker.is_unmarked_meanwhile
     tracker.on_pod_update(a_pod("10", labels=REQUESTED_AGAIN))
     assert not tracker.is_unmarked_meanwhile
+
+
+async def test_a_read_that_is_older_than_what_the_watch_has_shown_meanwhile_is_dropped() -> None:
+    api_server = SlowApiServer(pod=a_pod("8"))
+    tracker = api_server.tracker()
+    tracker.on_pod_update(a_pod("7"))
+    tracker.request_reread()
+    reading = await api_server.begin_read(tracker)
+    tracker.on_pod_update(a_pod("9"))
+    api_server.may_answer.set()
+    assert await reading
+    assert tracker.pod == a_pod("9")
+
+
+async def test_a_read_that_is_older_than_what_was_known_before_is_kept() -> None:
+    """The API server's store was restored from a backup: its versions count from earlier on."""
+    tracker = OnePodApiServer(pod=a_pod("5")).tracker()
+    tracker.on_pod_update(a_pod("7"))
+    tracker.request_reread()
+    await tracker.refresh(CallPriority.RECORD)
+    assert tracker.pod == a_pod("5")
+
+
+async def test_a_pod_that_leaves_the_watch_during_a_read_is_read_again() -> None:
+    api_server = SlowApiServer(pod=a_pod("8"))
+    tracker = api_server.tracker()
+    tracker.on_pod_update(a_pod("7"))
+    tracker.request_reread()
+    reading = await api_server.begin_read(tracker)
+    tracker.on_left_watch()
+    api_server.pod = None
+    api_server.may_answer.set()
+    assert await reading
+    assert tracker.pod == a_pod("8")
+    assert await tracker.refresh(CallPriority.RECORD)
+    assert tracker.pod is None
+
+
+async def test_a_read_that_fails_is_made_again() -> None:
+    api_server = OnePodApiServer(pod=a_pod("8"), error=ApiError(500, "InternalError", "busy"))
+    tracker = api_server.tracker()
+    tracker.on_pod_update(a_pod("7"))
+    tracker.request_reread()
+    with pytest.raises(ApiError):
+        await tracker.refresh(CallPriority.RECORD)
+    api_server.error = None
+    assert await tracker.refresh(CallPriority.RECORD)
+    assert tracker.pod == a_pod("8")
 
 
 async def test_a_known_pod_is_read_again_only_once_an_interval() -> None:

@@ -348,6 +348,13 @@ CASES = {
         awaited="c",
         is_in_progress=True,
     ),
+    "nor does a member that had saved before another client deletes it": Case(
+        members=(a_member("a", TERMINATING), B, a_member("c", HINTED)),
+        begun=HINTED,
+        included="b",
+        awaited="bc",
+        is_in_progress=True,
+    ),
     "a cancellation by one member cancels the eviction of all": Case(
         members=(a_member("a", CANCELLED), a_member("b", HINTED), C),
         begun=HINTED,

@@ -11,7 +11,13 @@ from reprieve_operator.victims.gang_eviction.eviction import GangEviction
 from reprieve_operator.victims.gang_eviction.member import GangMember
 from reprieve_operator.victims.gang_eviction.registry import GangRegistry
 from reprieve_policy.gangs import disruption
-from reprieve_policy.lifecycle.eviction import Eviction, Phase, Protection, ProtectionReason
+from reprieve_policy.lifecycle.eviction import (
+    CheckpointOutcome,
+    Eviction,
+    Phase,
+    Protection,
+    ProtectionReason,
+)
 from reprieve_policy.lifecycle.machine import ObservedVictim
 from reprieve_testing.objects.builders import after, an_eviction
 
@@ -86,3 +92,46 @@ def test_the_eviction_of_one_pod_evicts_the_whole_gang(
     assert (begun.phase, begun.gang, begun.must_evict) == (Phase.REQUESTED, "train", must_evict)
     assert other is not None
     assert other.must_evict is must_evict
+
+
+NOTIFIED = replace(
+    an_eviction().in_phase(Phase.HINTED, deadline=after(60)).build(), gang="train", hinted_at=after(0)
+)
+DELETED_BY_OTHERS = replace(
+    NOTIFIED, phase=Phase.TERMINATING, outcome=CheckpointOutcome.OVERTAKEN, deadline=None
+)
+LOOKED_UP = {
+    "a notified pod": (NOTIFIED, True),
+    "one that another client deleted after its notice": (DELETED_BY_OTHERS, True),
+    "not one that another client deleted before it": (
+        replace(DELETED_BY_OTHERS, hinted_at=None),
+        False,
+    ),
+    "not one that was deleted with its gang": (
+        replace(DELETED_BY_OTHERS, outcome=CheckpointOutcome.UNRESPONSIVE),
+        False,
+    ),
+    "not one that is evicted alone": (replace(NOTIFIED, gang=""), False),
+}
+
+
+class Registry:
+    """Counts what is looked up in it."""
+
+    def __init__(self) -> None:
+        self.looked_up = 0
+
+    async def find_eviction(self, pod: VictimPod, state: Eviction) -> GangEviction | None:
+        del pod, state
+        self.looked_up += 1
+        return None
+
+
+@pytest.mark.parametrize(("state", "is_looked_up"), LOOKED_UP.values(), ids=LOOKED_UP)
+def test_the_next_operator_looks_for_pods_of_the_gang_that_were_left_out(
+    state: Eviction, *, is_looked_up: bool
+) -> None:
+    registry = Registry()
+    member = GangMember(cast("GangRegistry", registry), "uid", lambda: None)
+    asyncio.run(member.look_up_gang(VictimPod(), state, begins=False))
+    assert bool(registry.looked_up) is is_looked_up
