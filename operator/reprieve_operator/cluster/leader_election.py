@@ -12,7 +12,6 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-
 from reprieve_operator.clock import Clock, Instant
 from reprieve_operator.settings import OperatorSettings
 from reprieve_policy.kube.values import timestamp

@@ -187,7 +187,11 @@ class PodTracker:
             return False
         if pod is None:
             self.pod = None
-        elif self.pod is known or self.pod is None or self.pod.metadata.version <= pod.metadata.version:
+        elif (
+            self.pod is known
+            or self.pod is None
+            or self.pod.metadata.version <= pod.metadata.version
+        ):
             self.pod = kept_pods.prune_victim(pod)
             self._on_change(pod, self.wake)
         # Else the watch has shown a newer version than was read.

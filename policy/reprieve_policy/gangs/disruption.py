@@ -279,7 +279,5 @@ def _is_awaited(member: GangMemberState, identity: str) -> bool:
 
 
 def _was_released(state: Eviction) -> bool:
-    """True for a pod that is deleted with its gang, or that another client deleted once it had
-    saved.
-    """
+    """True for a pod that is deleted with its gang, or by another client after its save."""
     return state.phase is Phase.TERMINATING and state.outcome is not CheckpointOutcome.OVERTAKEN

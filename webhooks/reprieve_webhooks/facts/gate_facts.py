@@ -52,11 +52,15 @@ class OperatorLiveness:
     def observe(self, lease: Lease) -> None:
         """Process the Lease from the watch, or from a list, which may bring the same Lease again.
 
-        An operator that has held the Lease while it could not be watched may have led until now.
+        An operator that has held the Lease while it could not be watched may have led until now. So
+        may one that has given it up before this process saw it.
         """
         before, self._spec = self._spec, lease.spec
         if not lease.spec.holderIdentity:
-            self._end()
+            self._led_until = (
+                self._monotonic() if before is None else min(self._led_until, self._monotonic())
+            )
+            self._may_fail_over = False
         elif before is not None and lease.spec.renewTime != before.renewTime:
             self._may_fail_over = True
             self._led_until = self._monotonic() + min(
@@ -84,10 +88,6 @@ class OperatorLiveness:
     def led_until(self) -> float:
         """When the last leader's Lease ends or has ended; minus infinity if there was none."""
         return self._led_until
-
-    def _end(self) -> None:
-        self._led_until = min(self._led_until, self._monotonic())
-        self._may_fail_over = False
 
 
 class GateFacts:

@@ -21,8 +21,8 @@ from reprieve_webhooks.snapshot.recent_choices import PodIdentity, VictimSetLook
 
 from .objects import GuardedPod
 from .reader import GuardReader
-from .refusal_history import RefusalHistory
 from .review_context import ReviewContext, ReviewContextReader, observed_target
+from .unprocessed_marks import UnprocessedMarks
 
 _MAX_POSSIBLE_PREEMPTORS = 10
 """Checked for one deletion, besides system-critical ones: one node rarely has as many."""
@@ -78,13 +78,13 @@ class Evaluator:
         self,
         contexts: ReviewContextReader,
         reader: GuardReader,
-        refusal_history: RefusalHistory,
+        unprocessed_marks: UnprocessedMarks,
         victim_sets: VictimSetLookup,
         cluster_view: ClusterView | None,
         now: Callable[[], datetime],
     ) -> None:
         self._contexts, self._reader = contexts, reader
-        self._refusal_history, self._victim_sets = refusal_history, victim_sets
+        self._unprocessed_marks, self._victim_sets = unprocessed_marks, victim_sets
         self._cluster_view, self._now = cluster_view, now
 
     def evaluate(self, context: ReviewContext) -> GuardDecision:
@@ -209,7 +209,8 @@ class Evaluator:
         return guard.decide(context.target_pod(now), requester, context.facts, now)
 
     def _unprocessed_mark_seconds(self, context: ReviewContext) -> float:
-        return self._refusal_history.unprocessed_mark_seconds(context.victim.uid)
+        victim = context.victim
+        return self._unprocessed_marks.seconds(victim.uid, victim.pending_mark_id)
 
     async def _nominated_near(
         self, nominees: Sequence[NominatedPod], context: ReviewContext

@@ -29,6 +29,7 @@ from .refusal_history import RefusalHistory
 from .review import GuardRequest
 from .review_context import FactsReader, ReviewContext, ReviewContextReader
 from .scheduler_mode import SchedulerMode, SchedulerModes
+from .unprocessed_marks import UnprocessedMarks
 from .waiting_requests import WaitingRequests
 
 ALLOWED, POSTPONED, REFUSED = "allowed", "postponed", "refused"
@@ -53,13 +54,13 @@ class Guard:
         self._reader = GuardReader(api, timeout_seconds=timeout_seconds)
         self.nominated_pods = NominatedPods(api)
         self._refusal_history, self._scheduler_modes = RefusalHistory(), SchedulerModes()
-        self._waiting_requests = WaitingRequests()
+        self._unprocessed_marks, self._waiting_requests = UnprocessedMarks(), WaitingRequests()
         self._victim_sets: VictimSetLookup = victim_sets or NoVictimSets()
         self._contexts = ReviewContextReader(self._reader, facts)
         self._evaluator = Evaluator(
             self._contexts,
             self._reader,
-            self._refusal_history,
+            self._unprocessed_marks,
             self._victim_sets,
             cluster_view,
             now,
@@ -98,7 +99,7 @@ class Guard:
         sets_mark = decision.sets_mark and not request.is_dry_run
         if sets_mark:
             is_marked = await self._mark(context, candidate)
-        if request_kind is RequestKind.PREEMPTION and not request.is_dry_run:
+        if not request.is_dry_run:
             decision = await self._bound_refusal(context, decision, is_marked=is_marked)
         # Also where it is not marked: it has changed since the decision.
         return self._respond(
@@ -222,6 +223,7 @@ class Guard:
             # An allowed eviction may be a dry run, or a budget may hold it.
             if context.request_kind is RequestKind.PREEMPTION:
                 self._refusal_history.forget(context.victim.uid)
+                self._unprocessed_marks.forget(context.victim.uid)
                 self.nominated_pods.record_accepted_deletion(context.victim.node)
             warnings = [decision.warning] if decision.warning else ()
             return AdmissionResponse(response.build_allowed(request.uid, warnings), kind, outcome)
@@ -231,9 +233,7 @@ class Guard:
             return AdmissionResponse(
                 response.build_allowed(request.uid, [str(decision.violation)]), kind, WARNED
             )
-        self._refusal_history.observe_mark(
-            context.victim.uid, has_pending_mark=context.victim.has_pending_mark
-        )
+        self._unprocessed_marks.observe(context.victim.uid, context.victim.pending_mark_id)
         mode = self._scheduler_mode(context, nominees)
         may_answer_not_found = is_marked and self._may_answer_not_found(
             context, decision, mode, nominees

@@ -69,6 +69,23 @@ class GuardedPod(Pod):
             return isinstance(mark.read(labels, annotations), mark.Mark)
         return labels.get(keys.SOFT_EVICTION) in mark.REQUESTING_VALUES
 
+    @property
+    def pending_mark_id(self) -> int | None:
+        """What distinguishes its pending mark from those before and after; `None` without one.
+
+        The guard's mark has a time, and a mark by label alone differs by the eviction before it.
+        """
+        if not self.has_pending_mark:
+            return None
+        annotations = annotations_of(self.metadata)
+        return hash(
+            (
+                labels_of(self.metadata).get(keys.SOFT_EVICTION),
+                annotations.get(keys.KOORDINATOR_SOFT_EVICTION),
+                annotations.get(keys.EVICTION),
+            )
+        )
+
 
 def prune(pod: GuardedPod) -> GuardedPod:
     """Return the pod without what no decision reads.

@@ -175,7 +175,7 @@ class GuardReader:
         owner = owning_job_of(pod.metadata)
         if owner is None:
             return None
-        found = _unless_too_large(self._job_getter.find("jobs", owner.name, namespace))
+        found = self._read_optional(self._job_getter.find("jobs", owner.name, namespace))
         job = await _unless_limited(found)
         if job is None or job.uid != owner.uid:
             return None
@@ -189,7 +189,7 @@ class GuardReader:
         if not name:
             return None
         getter = self._pod_group_getters[request_kind]
-        found = _unless_too_large(getter.find("podgroups", name, namespace))
+        found = self._read_optional(getter.find("podgroups", name, namespace))
         return await (found if request_kind is RequestKind.EVICTION else _unless_limited(found))
 
     async def runs_group_on(self, node: str, pod: GuardedPod, namespace: str) -> bool | None:
@@ -220,8 +220,26 @@ class GuardReader:
         )
 
     async def find_node(self, name: str) -> Node | None:
-        """Return a node, `None` if it does not exist."""
-        return await _unless_limited(self._node_getter.find("nodes", name))
+        """Return a node, `None` if it does not exist, or cannot be read now."""
+        return await _unless_limited(self._read_optional(self._node_getter.find("nodes", name)))
+
+    async def _read_optional(self, reading: Awaitable[V | None]) -> V | None:
+        """Return what is read; `None`, as if the object stated nothing, if it cannot be read now.
+
+        The pod then gets notice, and the operator reads its Job and its group once more. Without
+        this, a pod that is saving would be deleted where its Job cannot be read for a moment: the
+        deletion goes ahead if its review fails. An object larger than any usual one is not read: a
+        user who has as many pods evicted at once, each with a group of 1.5 MB, would have the
+        webhooks killed for their memory.
+        """
+        try:
+            return await reading
+        except (ApiError, msgspec.MsgspecError) as error:
+            self._log_rate_limited(
+                "could not read an object of a pod under review; it counts as one without content",
+                {"error": str(error)},
+            )
+            return None
 
     async def is_blocked_by_budget(self, pod: GuardedPod, namespace: str) -> bool:
         """True where a known PodDisruptionBudget does not allow the eviction of the pod now."""
@@ -320,26 +338,10 @@ class GuardReader:
         return True
 
 
-async def _unless_too_large(reading: Awaitable[V | None]) -> V | None:
-    """Return what is read, and `None` for an object larger than any usual one.
-
-    It then counts as one that states nothing. Without this, a user who has as many pods evicted at
-    once, each with a group of 1.5 MB, would have the webhooks killed for their memory.
-    """
-    try:
-        return await reading
-    except ApiError as error:
-        if not error.is_answer_too_large:
-            raise
-        return None
-
-
 async def _unless_limited(reading: Awaitable[V | None]) -> V | None:
     """Return what is read, and `None` beyond the rate: as if the object stated nothing.
 
-    The pod then gets notice, and the operator reads its Job and its group once more. Without this,
-    of many preemptions at once the rest would be deleted without notice, also pods that are saving:
-    the deletion goes ahead if its review fails.
+    Without this, of many preemptions at once the rest would be deleted without notice.
     """
     try:
         return await reading

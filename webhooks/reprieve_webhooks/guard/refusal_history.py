@@ -135,14 +135,7 @@ class RefusalHistory:
         self._monotonic = monotonic
         self._refusals: BoundedDict[str, _Refusal] = BoundedDict(_MAX_PODS)
         """Refusals of a scheduler's deletion, the latest last."""
-        self._marked_since: BoundedDict[str, float] = BoundedDict(_MAX_PODS)
-        """Since when each pod carries a mark that no operator handles."""
         self._requests: BoundedDict[str, _Requests] = BoundedDict(_MAX_PREEMPTORS)
-
-    def unprocessed_mark_seconds(self, uid: str) -> float:
-        """Return for how long this pod has carried a mark that no operator handles."""
-        since = self._marked_since.get(uid)
-        return 0.0 if since is None else self._monotonic() - since
 
     def retries_at_once(self, uid: str, by: str) -> bool:
         """True where a preemptor retries at once, again and again, without `retryAfterSeconds`.
@@ -217,12 +210,6 @@ class RefusalHistory:
             return requests.count >= _MAX_ATTEMPTS_IN_A_ROW * len(victims)
         return is_last
 
-    def observe_mark(self, uid: str, *, has_pending_mark: bool) -> None:
-        """Record whether a refused pod carries a mark that no operator handles."""
-        since = self._marked_since.pop(uid, None)
-        if has_pending_mark:
-            self._marked_since[uid] = self._monotonic() if since is None else since
-
     def record_refusal(
         self, uid: str, node: str, *, by: str, was_timed: bool, is_changed: bool = False
     ) -> None:
@@ -251,7 +238,6 @@ class RefusalHistory:
     def forget(self, uid: str) -> None:
         """Forget a pod whose deletion was allowed."""
         self._refusals.pop(uid, None)
-        self._marked_since.pop(uid, None)
 
     def _recent(self) -> Iterator[tuple[str, _Refusal]]:
         since = self._monotonic() - _RECENT_SECONDS

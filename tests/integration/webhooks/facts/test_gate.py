@@ -208,7 +208,11 @@ async def test_a_process_that_has_just_started_counts_the_holder_of_the_lease_as
         assert facts.operator_is_live
         assert not facts.operator_opens_gates, "it may have ended long ago"
     async with cluster(tmp_path, **{LEASES: {"l": released()}}) as ready:
-        assert not (await ready.facts_of()).operator_is_live
+        facts = await ready.facts_of()
+        assert facts.operator_is_live, "cluster and operator were stopped, and start again"
+        assert not facts.operator_opens_gates
+    async with cluster(tmp_path) as ready:
+        assert not (await ready.facts_of()).operator_is_live, "there never was one"
 
 
 async def test_an_operator_is_lost_only_once_the_watch_has_shown_it(
@@ -218,7 +222,7 @@ async def test_an_operator_is_lost_only_once_the_watch_has_shown_it(
     monkeypatch.setattr(gate_facts, "_FAILOVER_SECONDS", 0.0)
     async with cluster(tmp_path) as ready:
         await ready.renew()
-        ready.facts._gate._liveness._end()
+        ready.facts._gate._liveness._led_until = time.monotonic()
         assert (await ready.facts_of()).operator_is_live
         ready.stub.send("BOOKMARK", {"metadata": {"resourceVersion": "10"}}, LEASES)
         await ready.until(lambda: not ready.facts.watched_facts("team").operator_is_live)

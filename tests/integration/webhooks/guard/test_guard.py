@@ -14,6 +14,7 @@ from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.facts import Facts
 from reprieve_testing.guard.fixture import (
     HINT,
+    HINTED,
     OPERATOR,
     SCHEDULER,
     TEAM,
@@ -167,6 +168,33 @@ async def test_of_many_preemptions_at_once_no_pod_is_deleted_without_notice_for_
     answers = await asyncio.gather(*(here.delete(pod) for pod in pods))
     assert not any(answer["allowed"] for answer in answers)
     assert len(set(here.marked())) == len(pods)
+
+
+OF_A_JOB = {
+    "ownerReferences": [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "u", "controller": True}
+    ]
+}
+UNREAD = (
+    "/apis/batch/v1/namespaces/team-a/jobs/job",
+    "/apis/scheduling.k8s.io/v1beta1/namespaces/team-a/podgroups/group",
+)
+
+
+@pytest.mark.parametrize("is_saving", [True, False], ids=["saving", "not yet asked"])
+async def test_a_job_or_group_that_cannot_be_read_ends_no_notice(
+    here: GuardFixture, *, is_saving: bool
+) -> None:
+    """The operator reads them again; a failed review would have the pod deleted at once."""
+    here.stub.barred = set(UNREAD)
+    annotations = HINT | ({keys.EVICTION: HINTED} if is_saving else {})
+    pod = a_victim(annotations=annotations, **OF_A_JOB)
+    pod["spec"]["schedulingGroup"] = {"podGroupName": "group"}
+    response = await here.delete(pod)
+    assert "asked to save a checkpoint" in response["status"]["message"]
+    assert all(here.stub.calls[path] for path in UNREAD)
+    here.stub.collections[TEAM] = {"train": pod}
+    assert "asked to save a checkpoint" in (await here.evict())["status"]["message"]
 
 
 async def test_the_guard_does_not_apply_to(here: GuardFixture) -> None:

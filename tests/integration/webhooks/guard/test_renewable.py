@@ -172,7 +172,21 @@ async def test_a_pod_that_changes_faster_than_it_can_be_marked_goes_after_the_ce
     here: GuardFixture,
 ) -> None:
     here.stub.refuses = {f"{TEAM}/train": 409}
+    late = first_refusal.build_change("uid-of-train", ago(CEILING.total_seconds() + 1))
+    changing = a_victim(annotations=HINT | {late.key: late.value})
     assert (await here.delete(a_victim()))["allowed"] is False
     assert len(recorded(here)) == 1
+    assert (await here.delete(changing))["allowed"]
+
+
+async def test_a_drain_is_not_held_either_by_a_pod_that_changes_all_the_time(
+    here: GuardFixture,
+) -> None:
+    here.stub.refuses = {f"{TEAM}/train": 409}
+    here.stub.collections[TEAM] = {"train": a_victim()}
+    assert code_of(await here.evict()) == 429
+    assert len(recorded(here)) == 1
     late = first_refusal.build_change("uid-of-train", ago(CEILING.total_seconds() + 1))
-    assert (await here.delete(a_victim(annotations=HINT | {late.key: late.value})))["allowed"]
+    changing = a_victim(annotations=HINT | {late.key: late.value})
+    here.stub.collections[TEAM] = {"train": changing}
+    assert (await here.evict())["allowed"]

@@ -73,6 +73,14 @@ def test_an_operator_led_until_it_released_its_lease_or_until_that_ended_or_was_
     assert watched.see("4", holder="").presence.led_until == 1025
 
 
+def test_an_operator_whose_lease_was_released_before_the_start_may_have_led_until_now() -> None:
+    watched = Watched().see("1", holder="")
+    assert watched.presence.led_until == 1000
+    watched.now += 3
+    assert watched.see("1", holder="").presence.led_until == 1000
+    assert not watched.presence.may_fail_over
+
+
 def test_a_deleted_lease_expires_at_once() -> None:
     watched = Watched().see("1").see("2")
     watched.presence.observe_deletion(("reprieve-system", "reprieve-operator"))

@@ -118,34 +118,6 @@ def test_the_victims_of_a_node_count_together_and_so_do_those_of_one_preemptor_f
     assert memory.count_recent_victims("node", "victim", "one") == 1
 
 
-def test_a_mark_is_unhandled_for_as_long_as_it_is_observed() -> None:
-    clock = Clock()
-    memory = RefusalHistory(clock)
-    memory.observe_mark("victim", has_pending_mark=True)
-    clock.now += 40
-    memory.observe_mark("victim", has_pending_mark=True)
-    clock.now += 2
-    assert (
-        memory.unprocessed_mark_seconds("victim"),
-        memory.unprocessed_mark_seconds("other"),
-    ) == (
-        42,
-        0,
-    )
-    memory.observe_mark("victim", has_pending_mark=False)
-    assert memory.unprocessed_mark_seconds("victim") == 0
-
-
-def test_evictions_change_nothing_of_what_is_known_of_a_scheduler() -> None:
-    memory = RefusalHistory(Clock())
-    refused(memory, "one", times=5)
-    for number in range(6000):
-        memory.observe_mark(f"evicted-{number}", has_pending_mark=True)
-    memory.observe_mark("victim", has_pending_mark=True)
-    assert memory.retries_at_once("victim", "one")
-    assert memory.count_recent_victims("node", "victim", "one") == 1
-
-
 def test_beyond_the_limit_the_oldest_refusal_is_forgotten() -> None:
     memory = RefusalHistory(Clock())
     refused(memory, "one", times=5)

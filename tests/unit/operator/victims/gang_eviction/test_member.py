@@ -95,7 +95,9 @@ def test_the_eviction_of_one_pod_evicts_the_whole_gang(
 
 
 NOTIFIED = replace(
-    an_eviction().in_phase(Phase.HINTED, deadline=after(60)).build(), gang="train", hinted_at=after(0)
+    an_eviction().in_phase(Phase.HINTED, deadline=after(60)).build(),
+    gang="train",
+    hinted_at=after(0),
 )
 DELETED_BY_OTHERS = replace(
     NOTIFIED, phase=Phase.TERMINATING, outcome=CheckpointOutcome.OVERTAKEN, deadline=None

@@ -1,0 +1,88 @@
+"""A pod with a mark that no operator handles goes after a minute, and with a new mark it does not.
+
+It may have been a victim before: the operator handled that mark, and the pod went on working.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from reprieve_policy import keys
+from reprieve_policy.lifecycle import eviction
+from reprieve_policy.lifecycle.eviction import Phase
+from reprieve_policy.preemption import guard
+from reprieve_testing.guard.fixture import HINT, GuardFixture, a_victim, code_of, guard_fixture
+from reprieve_testing.objects.builders import after, an_eviction
+
+CANCELLED = an_eviction().in_phase(Phase.HINTED, deadline=after(60)).build()
+
+
+def guards_mark(seconds: float) -> Any:
+    """Return a victim that the guard marked at this second."""
+    changes = guard.mark_changes(guard.RequestKind.PREEMPTION, "uid-of-high", after(seconds))
+    return with_changes({change.key: change.value for change in changes})
+
+
+def with_changes(written: dict[str, str], **more: str) -> Any:
+    label = {keys.SOFT_EVICTION: written.pop(keys.SOFT_EVICTION)}
+    return a_victim(labels=label, annotations=HINT | written | more)
+
+
+def drains_mark(eviction_id: str = "") -> Any:
+    """Return a victim that a drain marked, after an earlier eviction that was cancelled."""
+    over = replace(CANCELLED, eviction_id=eviction_id, phase=Phase.CANCELLED, deadline=None)
+    earlier = {keys.EVICTION: eviction.render(over)} if eviction_id else {}
+    return with_changes({keys.SOFT_EVICTION: "evict"}, **earlier)
+
+
+@pytest_asyncio.fixture
+async def here(tmp_path: Path) -> AsyncIterator[GuardFixture]:
+    async with guard_fixture(tmp_path, a_victim()) as found:
+        yield found
+
+
+class Clock:
+    """The clock by which the guard counts the time of a mark."""
+
+    def __init__(self, here: GuardFixture) -> None:
+        self.seconds = 1000.0
+        here.guard._unprocessed_marks._monotonic = lambda: self.seconds
+
+
+async def test_a_pod_whose_mark_is_not_handled_for_a_minute_goes(here: GuardFixture) -> None:
+    clock = Clock(here)
+    for _ in range(3):
+        assert "already marked" in (await here.delete(guards_mark(0)))["status"]["message"]
+        clock.seconds += 20
+    assert (await here.delete(guards_mark(0)))["allowed"]
+
+
+MARKS = {
+    "the guard's, for another preemption": (guards_mark(0), guards_mark(3600)),
+    "a drain's, after an eviction": (drains_mark(), drains_mark("e-1")),
+    "a drain's, after another eviction": (drains_mark("e-1"), drains_mark("e-2")),
+}
+
+
+@pytest.mark.parametrize(("before", "marked"), MARKS.values(), ids=MARKS)
+async def test_the_time_of_a_new_mark_begins_anew(
+    here: GuardFixture, before: Any, marked: Any
+) -> None:
+    clock = Clock(here)
+    for _ in range(3):
+        assert not (await here.delete(before))["allowed"]
+        clock.seconds += 20
+    assert not (await here.delete(marked))["allowed"]
+
+
+async def test_the_time_in_which_the_api_server_was_away_does_not_count(here: GuardFixture) -> None:
+    clock = Clock(here)
+    assert code_of(await here.delete(guards_mark(0))) == 429
+    clock.seconds += 600
+    assert code_of(await here.delete(guards_mark(0))) == 429
+    clock.seconds += 30
+    assert (await here.delete(guards_mark(0)))["allowed"]
