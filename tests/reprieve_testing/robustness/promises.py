@@ -19,6 +19,8 @@ Json = Any
 
 TELLING = timedelta(seconds=15)
 """How long an operator may lead before it has told a victim, on a busy machine."""
+LOST = timedelta(seconds=60)
+"""How long the guard counts an operator that is away as live."""
 SAVED_EVENT = "CheckpointSaved"
 _SAVED = "saved"
 
@@ -39,7 +41,7 @@ class RoundHistory:
     removals_by_others: Sequence[Write] = ()
     """Deletions and evictions by other users than the operator."""
     guard_outages: Sequence[Outage] = ()
-    """When the guard could not answer; it also lets all pass while no operator leads."""
+    """When the guard could not answer; it also lets all pass once the operator is lost."""
     unmarked_at: Mapping[str, datetime] = field(default_factory=dict)
     """By pod: when the API server had answered the removal of its mark."""
     owners: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -171,12 +173,14 @@ def _removed_at(writes: Sequence[Write]) -> datetime | None:
 
 
 def _was_unguarded(of: RoundHistory, write: Write) -> bool:
-    """True if there was no guard, or no operator, at some time of the call.
+    """True if there was no guard, or the operator was lost, at some time of the call.
 
     A guard that is killed in the middle of a review answers nothing, and the API server goes on.
     """
-    outages = (*of.guard_outages, *of.history.outages)
-    return any(one.since <= write.done and write.at <= one.until for one in outages)
+    lost = (Outage(one.since + LOST, one.until) for one in of.history.outages)
+    return any(
+        one.since <= write.done and write.at <= one.until for one in (*of.guard_outages, *lost)
+    )
 
 
 def _last_state(writes: Sequence[Write], phase: Phase) -> str | None:

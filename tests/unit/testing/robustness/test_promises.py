@@ -132,8 +132,14 @@ CASES = {
         ),
         ["no_removal_by_others_before_an_acknowledgement"],
     ),
-    "evicted by a drain while no operator led": Planted(
-        good(history={"outages": ALL_THE_TIME}, removals_by_others=[by_drain(10)])
+    "evicted by a drain while the operator was lost": Planted(
+        good(
+            history={"outages": [Outage(after(-60), after(60))]}, removals_by_others=[by_drain(10)]
+        )
+    ),
+    "evicted by a drain while an operator was replaced": Planted(
+        good(history={"outages": [Outage(after(2), after(40))]}, removals_by_others=[by_drain(10)]),
+        ["no_removal_by_others_before_an_acknowledgement"],
     ),
     "evicted by a drain after it saved": Planted(good(removals_by_others=[by_drain(19.5)])),
     "a drain that was refused": Planted(good(removals_by_others=[by_drain(10, status=429)])),
