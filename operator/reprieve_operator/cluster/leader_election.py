@@ -45,6 +45,8 @@ class LeaderElection:
         self._renewed_at: Instant | None = None
         self._is_failing = False
         self._is_holding = False
+        self._is_written_last = False
+        """True once the last call was a write of the lease, and its answer is known."""
 
     @property
     def is_leading(self) -> bool:
@@ -150,13 +152,18 @@ class LeaderElection:
     async def _try_acquire_or_renew(self) -> bool:
         """Try once to acquire or renew the lease; true if that worked."""
         started_at = Instant.now(self._clock)
+        is_known, self._is_written_last = self._is_written_last, False
         try:
             # Shorter than the deadline: one call that hangs must not cost the lease.
             async with asyncio.timeout(self._settings.renew_deadline_seconds / 2):
-                self._set_observed_lease(await self._read())
-                if self._is_held_by_another():
-                    return False
-                self._set_observed_lease(await self._write())
+                # Most renewals are one call. Without this, an API server whose calls take some
+                # seconds would cost the lease.
+                if not (is_known and await self._try_write()):
+                    self._set_observed_lease(await self._read())
+                    if self._is_held_by_another():
+                        return False
+                    self._set_observed_lease(await self._write())
+            self._is_written_last = True
         except (ApiError, TimeoutError) as error:
             is_race = isinstance(error, ApiError) and error.status in GONE_OR_CHANGED
             level = logging.DEBUG if is_race or self._is_failing else logging.WARNING
@@ -168,6 +175,16 @@ class LeaderElection:
             # them again.
             return False
         self._renewed_at, self._is_failing = started_at, False
+        return True
+
+    async def _try_write(self) -> bool:
+        """Write the lease at the version that is known; false if that is not its version now."""
+        try:
+            self._set_observed_lease(await self._write())
+        except ApiError as error:
+            if error.status not in GONE_OR_CHANGED:
+                raise
+            return False
         return True
 
     async def _read(self) -> Lease | None:

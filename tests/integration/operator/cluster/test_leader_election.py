@@ -33,7 +33,7 @@ class Leases:
 
     def __init__(self) -> None:
         self.lease: Lease | None = None
-        self.reads = 0
+        self.reads = self.writes = 0
         self.gate = asyncio.Event()
         self.gate.set()
         self.is_waiting = asyncio.Event()
@@ -66,6 +66,7 @@ class Leases:
         self.lease = replace(self._next(self.lease), spec=spec)
 
     async def _write(self, lease: Lease) -> Lease:
+        self.writes += 1
         if not self.gate.is_set():
             self.is_waiting.set()
             try:
@@ -257,12 +258,33 @@ async def test_the_last_writes_of_a_term_may_take_longer_than_a_lease(
     await replica.is_ending.wait()
     for _ in range(3):
         replica.advance(SETTINGS.renew_deadline_seconds / 2)
-        reads = leases.reads
-        await until(lambda before=reads: leases.reads > before + 1)
+        writes = leases.writes
+        await until(lambda before=writes: leases.writes > before + 1)
         assert replica.election.is_leading
     replica.may_end.set()
     await asyncio.wait([replica.task], timeout=60)
     assert not replica.election.is_leading
+
+
+async def test_the_leader_renews_its_lease_by_one_call(leases: Leases, replica: Replica) -> None:
+    await replica.leads()
+    reads, writes = leases.reads, leases.writes
+    await until(lambda: leases.writes >= writes + 5)
+    assert leases.reads == reads
+
+
+async def test_a_lease_that_others_wrote_or_deleted_is_read_before_it_is_renewed(
+    leases: Leases, replica: Replica
+) -> None:
+    await replica.leads()
+    leases.give_to("a")
+    reads, writes = leases.reads, leases.writes
+    await until(lambda: leases.writes >= writes + 3)
+    assert leases.reads == reads + 1
+    leases.lease = None
+    await until(lambda: leases.lease is not None)
+    assert leases.reads == reads + 2
+    assert replica.terms == 1
 
 
 async def test_a_term_that_does_not_end_keeps_the_lease_from_others_for_a_time_only(
