@@ -173,7 +173,8 @@ class ClusterReader:
 
     def _report_error(self, path: str, error: ApiError) -> None:
         """Report what could not be read; raise if the API server answers nothing to this user."""
-        if error.is_unreachable or error.status == HTTPStatus.UNAUTHORIZED:
+        is_silent = error.is_unreachable and not error.is_unreadable
+        if is_silent or error.status == HTTPStatus.UNAUTHORIZED:
             raise error
         self._report(f"{path}: {_reason(error)}")
 

@@ -120,12 +120,14 @@ def fail(sentence: str) -> NoReturn:
 
 
 def describe_error(error: ApiError) -> str:
-    """Return the API server's message, or that it did not answer or refused the credentials."""
+    """Return the API server's message, or why there is none that can be used."""
     if error.status == HTTPStatus.UNAUTHORIZED:
         return (
             "the API server refused your credentials (401 Unauthorized): they may have expired; "
             "log in again, or check the kubeconfig"
         )
+    if error.is_unreadable:
+        return f"the API server's answer cannot be read; is it behind a proxy? {error.message}"
     if error.is_unreachable and error.reason != "NotConfigured":
         return f"no answer from the API server: {error.message}"
     return error.message

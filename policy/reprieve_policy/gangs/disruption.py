@@ -170,7 +170,9 @@ def decide_gang(identity: str, begun: Eviction, members: Iterable[GangMemberStat
     members = list(members)
     states = [member.state for member in members if member.state is not None]
     current = [state for state in states if _is_in_gang_eviction(state, identity)]
-    earlier = [*current, begun] if begun.gang else current
+    # A pod that another client deleted may be of a decision before this one.
+    is_older = begun.phase is Phase.TERMINATING and bool(current)
+    earlier = [*current, begun] if begun.gang and not is_older else current
     decision_ids = {state.decision_id for state in earlier}
     before = [state for state in states if state.decision_id in decision_ids]
     is_cancelled = any(state.phase is Phase.CANCELLED for state in before)

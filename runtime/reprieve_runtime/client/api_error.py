@@ -6,6 +6,8 @@ from http import HTTPStatus
 
 ANSWER_TOO_LARGE = "TooLarge"
 """The reason where the answer has more bytes than the caller reads."""
+UNREADABLE = "Unreadable"
+"""The reason where the answer is no object of the type that was asked for."""
 _TOO_LARGE_MESSAGES: Mapping[int, Sequence[str]] = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ("",),
     HTTPStatus.UNPROCESSABLE_ENTITY: ("metadata.annotations: Too long",),
@@ -20,7 +22,10 @@ _ADMISSION_MESSAGES = ("ValidatingAdmissionPolicy", "admission webhook")
 
 
 class ApiError(Exception):
-    """An error answer: `status` and `reason` as in its `Status`; 0 if the server is unreachable."""
+    """An error answer: `status` and `reason` as in its `Status`.
+
+    0 if there is no answer, or none that can be used.
+    """
 
     def __init__(
         self,
@@ -40,8 +45,13 @@ class ApiError(Exception):
 
     @property
     def is_unreachable(self) -> bool:
-        """The API server did not answer at all."""
+        """The API server did not answer, or with nothing that can be used."""
         return self.status == 0
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Something answered, such as a proxy with a page of its own, which cannot be read."""
+        return self.reason == UNREADABLE
 
     @property
     def is_unanswered(self) -> bool:

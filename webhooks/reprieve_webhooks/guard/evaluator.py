@@ -210,7 +210,7 @@ class Evaluator:
 
     def _unprocessed_mark_seconds(self, context: ReviewContext) -> float:
         victim = context.victim
-        return self._unprocessed_marks.seconds(victim.uid, victim.pending_mark_id)
+        return self._unprocessed_marks.seconds(victim.uid, victim.marked_after)
 
     async def _nominated_near(
         self, nominees: Sequence[NominatedPod], context: ReviewContext

@@ -99,7 +99,7 @@ class Guard:
         sets_mark = decision.sets_mark and not request.is_dry_run
         if sets_mark:
             is_marked = await self._mark(context, candidate)
-        if not request.is_dry_run:
+        if request_kind is RequestKind.PREEMPTION and not request.is_dry_run:
             decision = await self._bound_refusal(context, decision, is_marked=is_marked)
         # Also where it is not marked: it has changed since the decision.
         return self._respond(
@@ -183,8 +183,8 @@ class Guard:
 
     async def _mark(self, context: ReviewContext, candidate: PossiblePreemptor | None) -> bool:
         """Mark the pod and the whole set that was chosen for its preemptor; raises `ApiError`."""
-        if not await self._marker.mark(context, candidate) and not (
-            candidate is not None and await self._marker.mark_changed(context, candidate)
+        if not await self._marker.mark(context, candidate) and not await self._marker.mark_changed(
+            context, candidate
         ):
             return False
         chosen = self._victim_set(context.victim, candidate.uid) if candidate else None
@@ -233,7 +233,7 @@ class Guard:
             return AdmissionResponse(
                 response.build_allowed(request.uid, [str(decision.violation)]), kind, WARNED
             )
-        self._unprocessed_marks.observe(context.victim.uid, context.victim.pending_mark_id)
+        self._unprocessed_marks.observe(context.victim.uid, context.victim.marked_after)
         mode = self._scheduler_mode(context, nominees)
         may_answer_not_found = is_marked and self._may_answer_not_found(
             context, decision, mode, nominees

@@ -44,7 +44,13 @@ class Marker:
         # Each set is marked by one review at a time.
         self._sets: SingleFlight[VictimSet, None] = SingleFlight(0.0, limits=None)
 
-    async def mark(self, context: ReviewContext, candidate: PossiblePreemptor | None) -> bool:
+    async def mark(
+        self,
+        context: ReviewContext,
+        candidate: PossiblePreemptor | None,
+        *,
+        also_if_changed: bool = False,
+    ) -> bool:
         """Mark a pod; `False` if it changed since the decision. Raises `ApiError`."""
         changes = guard.mark_changes(
             context.request_kind,
@@ -56,7 +62,7 @@ class Marker:
         )
         # At the version under decision: if the operator has begun meanwhile, its phase must not be
         # overwritten.
-        version = context.victim.metadata.resourceVersion
+        version = None if also_if_changed else context.victim.metadata.resourceVersion
         return await self._reader.mark(context.identity, changes, version)
 
     def _count_victims(self, context: ReviewContext, candidate: PossiblePreemptor) -> int | None:
@@ -67,20 +73,27 @@ class Marker:
             return None
         return len(chosen.victims)
 
-    async def mark_changed(self, context: ReviewContext, candidate: PossiblePreemptor) -> bool:
+    async def mark_changed(
+        self, context: ReviewContext, candidate: PossiblePreemptor | None
+    ) -> bool:
         """Decide again on a pod that changed since the decision; `False` if it is not marked.
 
         Raises `ApiError`. Several victims of a preemptor are reviewed at once, and each review
-        marks all of them.
+        marks all of them. A pod that is evicted is marked though it changes once more: without
+        this, its owner could hold a drain by writing to the pod all the time.
         """
         name, namespace = context.victim.metadata.name or "", context.namespace
-        victim = await self._reader.find_pod(namespace, name)
+        victim = await self._reader.find_pod(namespace, name, context.request_kind)
         if victim is None or victim.uid != context.victim.uid:
             return False
         current = await self._contexts.read(victim, namespace, context.request_kind)
-        decision = await self._evaluator.evaluate_for(current, candidate)
+        if candidate is None:
+            decision = self._evaluator.evaluate(current)
+        else:
+            decision = await self._evaluator.evaluate_for(current, candidate)
         if decision.sets_mark:
-            return await self.mark(current, candidate)
+            is_eviction = context.request_kind is RequestKind.EVICTION
+            return await self.mark(current, candidate, also_if_changed=is_eviction)
         return decision.is_postponed
 
     async def mark_other_victims(

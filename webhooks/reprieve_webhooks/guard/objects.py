@@ -70,21 +70,15 @@ class GuardedPod(Pod):
         return labels.get(keys.SOFT_EVICTION) in mark.REQUESTING_VALUES
 
     @property
-    def pending_mark_id(self) -> int | None:
-        """What distinguishes its pending mark from those before and after; `None` without one.
+    def marked_after(self) -> str | None:
+        """The id of the eviction before its pending mark, or ""; `None` without a pending mark.
 
-        The guard's mark has a time, and a mark by label alone differs by the eviction before it.
+        It tells the mark from those that the operator handled. The mark itself would not do: who
+        may write it could write it anew all the time.
         """
         if not self.has_pending_mark:
             return None
-        annotations = annotations_of(self.metadata)
-        return hash(
-            (
-                labels_of(self.metadata).get(keys.SOFT_EVICTION),
-                annotations.get(keys.KOORDINATOR_SOFT_EVICTION),
-                annotations.get(keys.EVICTION),
-            )
-        )
+        return "" if self.state is None else self.state.eviction_id
 
 
 def prune(pod: GuardedPod) -> GuardedPod:

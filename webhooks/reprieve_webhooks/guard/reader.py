@@ -127,17 +127,13 @@ class GuardReader:
             api, Job, _bounds_of, timeout_seconds=timeout_seconds, max_bytes=MAX_OBJECT_BYTES
         )
         self._walltimes = FirstSeenWalltimes()
-        self._pod_group_getters = {
-            request_kind: CachedGetter(
-                api,
-                PodGroup,
-                pod_group.read,
-                timeout_seconds=timeout_seconds,
-                limits=limits,
-                max_bytes=MAX_OBJECT_BYTES,
-            )
-            for request_kind, limits in _LIMITS.items()
-        }
+        self._pod_group_getter = CachedGetter(
+            api,
+            PodGroup,
+            pod_group.read,
+            timeout_seconds=timeout_seconds,
+            max_bytes=MAX_OBJECT_BYTES,
+        )
         self._node_getter = CachedGetter(api, Node, unchanged, timeout_seconds=timeout_seconds)
         self._budget_lists: SingleFlight[str, Sequence[PodDisruptionBudget]] = SingleFlight(
             TTL_SECONDS, limits=DEFAULT_LIMITS
@@ -175,22 +171,17 @@ class GuardReader:
         owner = owning_job_of(pod.metadata)
         if owner is None:
             return None
-        found = self._read_optional(self._job_getter.find("jobs", owner.name, namespace))
-        job = await _unless_limited(found)
+        job = await self._read_optional(self._job_getter.find("jobs", owner.name, namespace))
         if job is None or job.uid != owner.uid:
             return None
         return self._walltimes.observe(owner.uid, job.walltime)
 
-    async def find_pod_group(
-        self, pod: Pod, namespace: str, request_kind: RequestKind = RequestKind.PREEMPTION
-    ) -> PodGroupInfo | None:
+    async def find_pod_group(self, pod: Pod, namespace: str) -> PodGroupInfo | None:
         """Return the PodGroup that the pod names; `None` without one, or without that API."""
         name = pod_group_name_of(pod.spec.schedulingGroup)
         if not name:
             return None
-        getter = self._pod_group_getters[request_kind]
-        found = self._read_optional(getter.find("podgroups", name, namespace))
-        return await (found if request_kind is RequestKind.EVICTION else _unless_limited(found))
+        return await self._read_optional(self._pod_group_getter.find("podgroups", name, namespace))
 
     async def runs_group_on(self, node: str, pod: GuardedPod, namespace: str) -> bool | None:
         """True if a pod of the same native group is on that node; `None` if that is unknown now."""
@@ -221,22 +212,24 @@ class GuardReader:
 
     async def find_node(self, name: str) -> Node | None:
         """Return a node, `None` if it does not exist, or cannot be read now."""
-        return await _unless_limited(self._read_optional(self._node_getter.find("nodes", name)))
+        return await self._read_optional(self._node_getter.find("nodes", name))
 
     async def _read_optional(self, reading: Awaitable[V | None]) -> V | None:
         """Return what is read; `None`, as if the object stated nothing, if it cannot be read now.
 
-        The pod then gets notice, and the operator reads its Job and its group once more. Without
-        this, a pod that is saving would be deleted where its Job cannot be read for a moment: the
-        deletion goes ahead if its review fails. An object larger than any usual one is not read: a
-        user who has as many pods evicted at once, each with a group of 1.5 MB, would have the
-        webhooks killed for their memory.
+        A pod then gets notice, and the operator reads its Job and its group once more. Without
+        this, a pod that is saving would be deleted where its Job cannot be read for a moment, or
+        many pods are preempted at once: the deletion goes ahead if its review fails. An object
+        larger than any usual one is not read: a user who has as many pods deleted at once, each
+        with a group of 1.5 MB, would have the webhooks killed for their memory.
         """
         try:
             return await reading
+        except RateLimitedError:
+            return None
         except (ApiError, msgspec.MsgspecError) as error:
             self._log_rate_limited(
-                "could not read an object of a pod under review; it counts as one without content",
+                "could not read what a pod under review names; it counts as stating nothing",
                 {"error": str(error)},
             )
             return None
@@ -314,9 +307,16 @@ class GuardReader:
         )
         return read_marked_pods(text)
 
-    async def mark(self, pod: PodIdentity, changes: Iterable[MetadataChange], version: str) -> bool:
-        """Write the mark to this pod; `False` if it has changed since this version, or is gone."""
-        metadata: dict[str, object] = {"uid": pod.uid, "resourceVersion": version}
+    async def mark(
+        self, pod: PodIdentity, changes: Iterable[MetadataChange], version: str | None
+    ) -> bool:
+        """Write the mark to this pod; `False` if it has changed since this version, or is gone.
+
+        `None`: whatever its version is.
+        """
+        metadata: dict[str, object] = {"uid": pod.uid}
+        if version is not None:
+            metadata["resourceVersion"] = version
         written: dict[str, dict[str, str]] = {}
         for change in changes:
             written.setdefault(change.field, {})[change.key] = change.value
@@ -336,14 +336,3 @@ class GuardReader:
                 return False
             raise
         return True
-
-
-async def _unless_limited(reading: Awaitable[V | None]) -> V | None:
-    """Return what is read, and `None` beyond the rate: as if the object stated nothing.
-
-    Without this, of many preemptions at once the rest would be deleted without notice.
-    """
-    try:
-        return await reading
-    except RateLimitedError:
-        return None

@@ -107,13 +107,12 @@ class ReviewContextReader:
     ) -> ReviewContext:
         """Return the context of a pod."""
         facts = await self.facts_of(victim, namespace)
-        needs_walltime = (
-            request_kind is RequestKind.PREEMPTION and facts.settings.near_completion_seconds > 0
-        )
+        is_preemption = request_kind is RequestKind.PREEMPTION
+        needs_walltime = is_preemption and facts.settings.near_completion_seconds > 0
         # At once: the API server waits for three seconds.
         job_walltime, pod_group = await asyncio.gather(
             self._reader.job_walltime(victim, namespace) if needs_walltime else _nothing(),
-            self._reader.find_pod_group(victim, namespace, request_kind),
+            self._reader.find_pod_group(victim, namespace) if is_preemption else _nothing(),
         )
         return ReviewContext(victim, namespace, request_kind, facts, job_walltime, pod_group)
 

@@ -20,7 +20,7 @@ the API server may have been away."""
 
 @dataclass(slots=True)
 class _Seen:
-    mark_id: int
+    marked_after: str
     at: float
     seconds: float = 0.0
 
@@ -32,22 +32,23 @@ class UnprocessedMarks:
         self._monotonic = monotonic
         self._seen: BoundedDict[str, _Seen] = BoundedDict(_MAX_PODS)
 
-    def seconds(self, uid: str, mark_id: int | None) -> float:
-        """Return for how long this pod has carried this mark; `None`: it carries none.
+    def seconds(self, uid: str, marked_after: str | None) -> float:
+        """Return for how long this pod has carried a mark.
 
-        Another mark, of an earlier eviction of the pod, counts for nothing.
+        `marked_after`: the id of the pod's last eviction, as the mark from before that one counts
+        for nothing; `None` if the pod carries no mark.
         """
         known = self._seen.get(uid)
-        if known is None or known.mark_id != mark_id:
+        if known is None or known.marked_after != marked_after:
             return 0.0
         return known.seconds + min(self._monotonic() - known.at, _MAX_GAP_SECONDS)
 
-    def observe(self, uid: str, mark_id: int | None) -> None:
-        """Record what mark a refused pod carries."""
-        seconds = self.seconds(uid, mark_id)
+    def observe(self, uid: str, marked_after: str | None) -> None:
+        """Record whether a refused pod carries a mark."""
+        seconds = self.seconds(uid, marked_after)
         self.forget(uid)
-        if mark_id is not None:
-            self._seen[uid] = _Seen(mark_id, self._monotonic(), seconds)
+        if marked_after is not None:
+            self._seen[uid] = _Seen(marked_after, self._monotonic(), seconds)
 
     def forget(self, uid: str) -> None:
         """Forget a pod whose deletion was allowed."""

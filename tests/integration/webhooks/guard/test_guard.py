@@ -114,7 +114,7 @@ def have_no_time_pass(here: GuardFixture) -> None:
     """Stop the clock of the rate limits: tokens do not refill."""
     asked: list[Any] = [
         *here.guard._reader._pod_getters.values(),
-        *here.guard._reader._pod_group_getters.values(),
+        here.guard._reader._pod_group_getter,
         here.guard._reader._job_getter,
     ]
     for lookups in asked:

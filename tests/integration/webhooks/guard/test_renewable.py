@@ -172,21 +172,40 @@ async def test_a_pod_that_changes_faster_than_it_can_be_marked_goes_after_the_ce
     here: GuardFixture,
 ) -> None:
     here.stub.refuses = {f"{TEAM}/train": 409}
-    late = first_refusal.build_change("uid-of-train", ago(CEILING.total_seconds() + 1))
-    changing = a_victim(annotations=HINT | {late.key: late.value})
     assert (await here.delete(a_victim()))["allowed"] is False
     assert len(recorded(here)) == 1
-    assert (await here.delete(changing))["allowed"]
+    late = first_refusal.build_change("uid-of-train", ago(CEILING.total_seconds() + 1))
+    assert (await here.delete(a_victim(annotations=HINT | {late.key: late.value})))["allowed"]
 
 
-async def test_a_drain_is_not_held_either_by_a_pod_that_changes_all_the_time(
+class ConflictOnce(dict[str, int]):
+    """Refuses the first patch of a pod, which has become this one."""
+
+    def __init__(self, here: GuardFixture, changed: Any) -> None:
+        super().__init__({f"{TEAM}/train": 409})
+        self._here, self._changed = here, changed
+
+    def get(self, path: str, otherwise: Any = None) -> Any:
+        self._here.stub.collections[TEAM] = {"train": self._changed}
+        return self.pop(path, otherwise)
+
+
+async def test_a_pod_that_is_evicted_is_marked_though_it_changes_all_the_time(
     here: GuardFixture,
 ) -> None:
-    here.stub.refuses = {f"{TEAM}/train": 409}
-    here.stub.collections[TEAM] = {"train": a_victim()}
-    assert code_of(await here.evict()) == 429
-    assert len(recorded(here)) == 1
     late = first_refusal.build_change("uid-of-train", ago(CEILING.total_seconds() + 1))
-    changing = a_victim(annotations=HINT | {late.key: late.value})
-    here.stub.collections[TEAM] = {"train": changing}
-    assert (await here.evict())["allowed"]
+    pod = a_victim(annotations=HINT | {late.key: late.value})
+    here.stub.collections[TEAM] = {"train": pod}
+    here.stub.refuses = ConflictOnce(here, pod)
+    assert code_of(await here.evict()) == 429
+    first, second = (patch["metadata"] for _, patch in here.stub.patches)
+    assert first["labels"] == second["labels"] == {keys.SOFT_EVICTION: "evict"}
+    assert first.keys() - second.keys() == {"resourceVersion"}
+    assert second["uid"] == "uid-of-train"
+
+
+async def test_of_two_evictions_at_once_the_second_finds_the_pod_marked(here: GuardFixture) -> None:
+    here.stub.collections[TEAM] = {"train": a_victim()}
+    here.stub.refuses = ConflictOnce(here, a_victim(labels={keys.SOFT_EVICTION: "evict"}))
+    assert code_of(await here.evict()) == 429
+    assert len(here.stub.patches) == 1

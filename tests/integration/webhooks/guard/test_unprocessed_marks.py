@@ -21,22 +21,22 @@ from reprieve_testing.objects.builders import after, an_eviction
 CANCELLED = an_eviction().in_phase(Phase.HINTED, deadline=after(60)).build()
 
 
-def guards_mark(seconds: float) -> Any:
+def guards_mark(seconds: float, *, after_eviction: str = "") -> Any:
     """Return a victim that the guard marked at this second."""
     changes = guard.mark_changes(guard.RequestKind.PREEMPTION, "uid-of-high", after(seconds))
-    return with_changes({change.key: change.value for change in changes})
+    return marked({change.key: change.value for change in changes}, after_eviction)
 
 
-def with_changes(written: dict[str, str], **more: str) -> Any:
+def drains_mark(*, after_eviction: str = "") -> Any:
+    return marked({keys.SOFT_EVICTION: "evict"}, after_eviction)
+
+
+def marked(written: dict[str, str], after_eviction: str) -> Any:
+    """Return a victim with a mark; the eviction before it, if any, was cancelled."""
     label = {keys.SOFT_EVICTION: written.pop(keys.SOFT_EVICTION)}
-    return a_victim(labels=label, annotations=HINT | written | more)
-
-
-def drains_mark(eviction_id: str = "") -> Any:
-    """Return a victim that a drain marked, after an earlier eviction that was cancelled."""
-    over = replace(CANCELLED, eviction_id=eviction_id, phase=Phase.CANCELLED, deadline=None)
-    earlier = {keys.EVICTION: eviction.render(over)} if eviction_id else {}
-    return with_changes({keys.SOFT_EVICTION: "evict"}, **earlier)
+    over = replace(CANCELLED, eviction_id=after_eviction, phase=Phase.CANCELLED, deadline=None)
+    earlier = {keys.EVICTION: eviction.render(over)} if after_eviction else {}
+    return a_victim(labels=label, annotations=HINT | written | earlier)
 
 
 @pytest_asyncio.fixture
@@ -62,21 +62,29 @@ async def test_a_pod_whose_mark_is_not_handled_for_a_minute_goes(here: GuardFixt
 
 
 MARKS = {
-    "the guard's, for another preemption": (guards_mark(0), guards_mark(3600)),
-    "a drain's, after an eviction": (drains_mark(), drains_mark("e-1")),
-    "a drain's, after another eviction": (drains_mark("e-1"), drains_mark("e-2")),
+    "the guard's": (guards_mark(0), guards_mark(3600, after_eviction="e-1")),
+    "a drain's": (drains_mark(), drains_mark(after_eviction="e-1")),
+    "the third": (drains_mark(after_eviction="e-1"), drains_mark(after_eviction="e-2")),
 }
 
 
-@pytest.mark.parametrize(("before", "marked"), MARKS.values(), ids=MARKS)
-async def test_the_time_of_a_new_mark_begins_anew(
-    here: GuardFixture, before: Any, marked: Any
+@pytest.mark.parametrize(("before", "marked_again"), MARKS.values(), ids=MARKS)
+async def test_the_time_of_a_mark_after_an_eviction_begins_anew(
+    here: GuardFixture, before: Any, marked_again: Any
 ) -> None:
     clock = Clock(here)
     for _ in range(3):
         assert not (await here.delete(before))["allowed"]
         clock.seconds += 20
-    assert not (await here.delete(marked))["allowed"]
+    assert not (await here.delete(marked_again))["allowed"]
+
+
+async def test_who_writes_a_mark_anew_all_the_time_holds_no_preemptor(here: GuardFixture) -> None:
+    clock = Clock(here)
+    for number in range(3):
+        assert not (await here.delete(guards_mark(number)))["allowed"]
+        clock.seconds += 20
+    assert (await here.delete(drains_mark()))["allowed"]
 
 
 async def test_the_time_in_which_the_api_server_was_away_does_not_count(here: GuardFixture) -> None:

@@ -267,6 +267,7 @@ A, B, C = a_member("a"), a_member("b"), a_member("c")
 HINTED, SETTLED, SAVED = a_state(Phase.HINTED), a_state(Phase.SETTLED), a_state(Phase.SAVED)
 CANCELLED, TERMINATING = a_state(Phase.CANCELLED), a_state(Phase.TERMINATING)
 OVERTAKEN = replace(TERMINATING, outcome=CheckpointOutcome.OVERTAKEN)
+LATER = a_state(Phase.HINTED, decision="second", seconds=300)
 REPRIEVED = replace(a_state(Phase.REPRIEVED), source=Source.KOORDINATOR)
 
 
@@ -346,6 +347,20 @@ CASES = {
         begun=SETTLED,
         included="c",
         awaited="c",
+        is_in_progress=True,
+    ),
+    "a pod that another client deleted leads the others on": Case(
+        members=(a_member("a", OVERTAKEN), B),
+        begun=OVERTAKEN,
+        included="b",
+        awaited="b",
+        is_in_progress=True,
+    ),
+    "one of an earlier decision does not lead those of the present one": Case(
+        members=(a_member("a", OVERTAKEN), a_member("b", LATER, age=-200), a_member("c", age=-200)),
+        begun=OVERTAKEN,
+        included="c",
+        awaited="bc",
         is_in_progress=True,
     ),
     "nor does a member that had saved before another client deletes it": Case(
