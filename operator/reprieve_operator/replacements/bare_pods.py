@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import event_messages, pod_state
@@ -180,6 +181,9 @@ class BarePodController:
                     await self._store.remove(uid)
                 else:
                     await self._recreate(uid, place)
+        except msgspec.MsgspecError as error:
+            # An unreadable record must not block the others.
+            self._back_off(uid, place, ApiError(0, "Unreadable", str(error)))
         except ApiError as error:
             self._back_off(uid, place, error)
         if uid not in self._store.pending:

@@ -87,8 +87,7 @@ async def test_a_group_is_read_if_a_pod_names_one_and_counts_once_it_is_served(
     here.stub.collections[GROUPS] = {"later": {"spec": {"disruptionMode": {"all": {}}}}}
     here.stub.absent.add(f"{GROUPS}/later")
     seconds = time.monotonic()
-    for lookups in here.guard._reader._pod_group_getters.values():
-        lookups._single_flight._monotonic = lambda: seconds
+    here.guard._reader._pod_group_getter._single_flight._monotonic = lambda: seconds
     alone, named = a_victim(annotations={}), a_victim(annotations={})
     named["spec"] |= {"schedulingGroup": {"podGroupName": "later"}}
     assert (await here.delete(alone))["allowed"] is True
