@@ -27,6 +27,9 @@ from reprieve_policy import keys
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.verdict import MetadataChange
 
+_MOST_CLOCK_SKEW = timedelta(minutes=1)
+"""Between the machine that wrote a time and the one that reads it."""
+
 
 def read(annotations: Mapping[str, str], uid: str) -> datetime | None:
     """Return when the pod with this uid was first refused; `None` if it was not."""
@@ -40,13 +43,25 @@ def build_change(uid: str, now: datetime) -> MetadataChange:
     return MetadataChange("annotations", keys.REFUSED_SINCE, value)
 
 
-def bound(until: datetime, refused_since: datetime | None, ceiling_seconds: int) -> datetime:
+def bound(
+    until: datetime, refused_since: datetime | None, ceiling_seconds: int, now: datetime
+) -> datetime:
     """Return when such a ground, which would hold until then, ends to protect the pod."""
     if refused_since is None:
         return until
-    return min(until, refused_since + timedelta(seconds=ceiling_seconds))
+    return min(until, _ends_at(refused_since, ceiling_seconds, now))
 
 
 def is_over(refused_since: datetime | None, ceiling_seconds: int, now: datetime) -> bool:
     """True if no ground that its owner can renew protects the pod any longer."""
-    return refused_since is not None and now >= refused_since + timedelta(seconds=ceiling_seconds)
+    return refused_since is not None and now >= _ends_at(refused_since, ceiling_seconds, now)
+
+
+def _ends_at(refused_since: datetime, ceiling_seconds: int, now: datetime) -> datetime:
+    """Return when a ceiling is over; now, if it begins in the future.
+
+    Such a time was written by a machine with a wrong clock, or with a stolen token.
+    """
+    if refused_since > now + _MOST_CLOCK_SKEW:
+        return now
+    return refused_since + timedelta(seconds=ceiling_seconds)

@@ -38,7 +38,7 @@ def decide_protection(
     left = 0.0 if walltime is None else walltime.left(now)
     if 0 < left <= near_completion_seconds(facts):
         until = first_refusal.bound(
-            now + timedelta(seconds=left), refused_since, facts.settings.ceiling_seconds
+            now + timedelta(seconds=left), refused_since, facts.settings.ceiling_seconds, now
         )
         if now < until:
             return Protection(ProtectionReason.NEAR_COMPLETION, until)

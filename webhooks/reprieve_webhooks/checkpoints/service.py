@@ -9,7 +9,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from http import HTTPStatus
 
 import msgspec
@@ -52,12 +52,11 @@ class CheckpointReports:
         api: Api,
         *,
         timeout_seconds: float,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._tokens = pod_tokens(api, timeout_seconds=timeout_seconds, monotonic=monotonic)
         self._recorder = CheckpointRecorder(api, timeout_seconds=timeout_seconds)
-        self._now, self._monotonic = now, monotonic
+        self._now, self._monotonic = api.server_time.now, monotonic
         self._reported_at: BoundedDict[str, float] = BoundedDict(_MAX_PODS)
         self._active: Counter[str] = Counter()
         """Reports by address."""

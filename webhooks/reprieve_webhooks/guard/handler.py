@@ -3,8 +3,7 @@
 An error here fails the review: the API server then does what it would do without the guard.
 """
 
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 
 from reprieve_policy import keys
 from reprieve_policy.config.settings import ASYNCHRONOUS, AUTO, SYNCHRONOUS
@@ -48,9 +47,9 @@ class Guard:
         timeout_seconds: float,
         victim_sets: VictimSetLookup | None = None,
         cluster_view: ClusterView | None = None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._operator, self._now = operator, now
+        now = self._now = api.server_time.now
+        self._operator = operator
         self._reader = GuardReader(api, timeout_seconds=timeout_seconds)
         self.nominated_pods = NominatedPods(api)
         self._refusal_history, self._scheduler_modes = RefusalHistory(), SchedulerModes()
@@ -65,7 +64,7 @@ class Guard:
             cluster_view,
             now,
         )
-        self._refusal_recorder = RefusalRecorder(api, timeout_seconds=timeout_seconds, now=now)
+        self._refusal_recorder = RefusalRecorder(api, timeout_seconds=timeout_seconds)
         self._marker = Marker(self._reader, self._contexts, self._evaluator, self._victim_sets, now)
 
     async def answer(self, request: GuardRequest) -> AdmissionResponse:

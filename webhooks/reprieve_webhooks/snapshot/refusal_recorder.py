@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from reprieve_policy.preemption import first_refusal
 from reprieve_runtime.bounded_dict import BoundedDict
@@ -36,11 +36,10 @@ class RefusalRecorder:
         api: Api,
         *,
         timeout_seconds: float,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api, self._timeout_seconds = api, timeout_seconds
-        self._now, self._monotonic = now, monotonic
+        self._now, self._monotonic = api.server_time.now, monotonic
         self._tried_at: BoundedDict[str, float] = BoundedDict(_MAX_PODS)
         self._unrecorded: BoundedDict[str, datetime] = BoundedDict(_MAX_PODS)
         """By uid, when a pod was first refused whose refusal could not be recorded."""

@@ -123,9 +123,8 @@ async def reporting(
     known = {GOOD: a_token()} if tokens is None else tokens
     async with stub_api(directory, collections=collections, tokens=known) as (stub, api):
         clock, registry = Clock(), CollectorRegistry()
-        reports = CheckpointReports(
-            api, timeout_seconds=timeout_seconds, now=lambda: NOW, monotonic=clock
-        )
+        api.server_time.now = lambda: NOW  # type: ignore[method-assign]
+        reports = CheckpointReports(api, timeout_seconds=timeout_seconds, monotonic=clock)
         bodies = RequestBodyReader("report", max_bytes=MAX_BYTES, timeout_seconds=5.0)
         table = routes(reports, bodies, ReportMetrics(registry))
         async with running_server(further_routes=table) as server:

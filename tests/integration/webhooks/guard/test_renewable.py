@@ -3,6 +3,7 @@
 The owner makes the pod the pod of one decoy Job after another, or changes it all the time.
 """
 
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -84,6 +85,16 @@ async def test_the_first_refusal_of_a_pod_is_recorded_once_by_uid(here: GuardFix
     assert since is not None
     await here.delete(owned_by(1, refused_since=since))
     assert len(recorded(here)) == 1
+
+
+async def test_a_refusal_is_recorded_by_the_api_servers_clock(here: GuardFixture) -> None:
+    """A node whose clock is an hour ahead would else protect the pod for an hour more."""
+    here.guard._reader._api.server_time._wall = lambda: time.time() + 3600
+    await here.delete(owned_by(0))
+    (written,) = recorded(here)
+    since = first_refusal.read(written["annotations"], "uid-of-train")
+    assert since is not None
+    assert since < ago(-600)
 
 
 async def test_ever_new_jobs_protect_a_pod_for_one_ceiling(here: GuardFixture) -> None:

@@ -32,6 +32,12 @@ def test_the_grounds_end_one_ceiling_after_the_first_refusal() -> None:
     assert not first_refusal.is_over(None, 1800, NOW)
     assert not first_refusal.is_over(after(-1799), 1800, NOW)
     assert first_refusal.is_over(after(-1800), 1800, NOW)
-    assert first_refusal.bound(after(120), None, 1800) == after(120)
-    assert first_refusal.bound(after(120), after(-1740), 1800) == after(60)
-    assert first_refusal.bound(after(120), after(-60), 1800) == after(120)
+    assert first_refusal.bound(after(120), None, 1800, NOW) == after(120)
+    assert first_refusal.bound(after(120), after(-1740), 1800, NOW) == after(60)
+    assert first_refusal.bound(after(120), after(-60), 1800, NOW) == after(120)
+
+
+def test_a_first_refusal_in_the_future_protects_no_pod() -> None:
+    assert not first_refusal.is_over(after(60), 1800, NOW)
+    assert first_refusal.is_over(after(61), 1800, NOW)
+    assert first_refusal.bound(after(120), after(61), 1800, NOW) == NOW
