@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.writes import Writes
+from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.client.reflector import Key
 
@@ -18,6 +19,9 @@ _log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
 _NO_RETRY = float("inf")
+_MAX_PODS = 50_000
+"""Pods; beyond that, the oldest are forgotten. A pod that goes before the answer to its write comes
+is not forgotten otherwise."""
 
 
 class _Attempt(NamedTuple):
@@ -40,7 +44,7 @@ class GateWriter:
     def __init__(self, writes: Writes, clock: Clock) -> None:
         self._writes = writes
         self._clock = clock
-        self._attempts: dict[Key, _Attempt] = {}
+        self._attempts: BoundedDict[Key, _Attempt] = BoundedDict(_MAX_PODS)
 
     def observe(self, pod: LabelledPod) -> LabelledPod | None:
         """Return the pod as it is after the last write to it; `None` if it has lost the label."""
