@@ -36,13 +36,17 @@ HINT = {keys.CHECKPOINT_HINT: "annotation:"}
 NODE = "node-1"
 GANG = {"scheduling.x-k8s.io/pod-group": "gang"}
 MARKED = {keys.SOFT_EVICTION: "requested"}
-NOW = datetime.now(UTC)
+REQUESTED_AT = datetime.now(UTC) + timedelta(hours=3)
+"""Of evictions in progress: their ceilings are not over, however long all tests take."""
 WAIT_FOR_NO_NOMINATION_SECONDS = 0.05
 """Most tests send no nomination during a review: to wait for one would show nothing more."""
 _WAIT_SECONDS = nominated_pods.NOMINATION_WAIT_SECONDS
 HINTED = eviction.render(
     Eviction(
-        eviction_id="e", phase=Phase.HINTED, requested_at=NOW, deadline=NOW + timedelta(minutes=5)
+        eviction_id="e",
+        phase=Phase.HINTED,
+        requested_at=REQUESTED_AT,
+        deadline=REQUESTED_AT + timedelta(minutes=5),
     )
 )
 

@@ -18,8 +18,8 @@ from reprieve_policy.lifecycle.eviction import Eviction, Phase
 from reprieve_testing.guard.fixture import (
     HINT,
     MARKED,
-    NOW,
     PODS,
+    REQUESTED_AT,
     GuardFixture,
     a_victim,
     another_victim,
@@ -31,8 +31,8 @@ REPRIEVED = eviction.render(
     Eviction(
         eviction_id="e",
         phase=Phase.REPRIEVED,
-        requested_at=NOW,
-        deadline=NOW + timedelta(minutes=5),
+        requested_at=REQUESTED_AT,
+        deadline=REQUESTED_AT + timedelta(minutes=5),
     )
 )
 
