@@ -69,6 +69,8 @@ class Session:
         self._is_last_save_over = False
         """Whether the save that SIGTERM asks for has ended, well or not."""
         self._last_step: int | None = None
+        self._settled_step: int | None = None
+        """The step of the last save, or of the last one that was given up."""
         self._saved_at = time.monotonic()
         self.first_step = 0
         """How many steps are done already: those of the checkpoint that the run resumes from."""
@@ -128,6 +130,7 @@ class Session:
                 Reprieve has asked, ask for so many seconds more. Give it in all processes alike.
         """
         if defer_seconds is not None:
+            self._last_step = step
             self.defer(defer_seconds)
             return
         if self.should_save(step):
@@ -166,6 +169,7 @@ class Session:
         with self._uninterrupted():
             self._failed_saves = 0
             self._saved_at = time.monotonic()
+            self._settled_step = step
             self._exchange.report(contract.SAVED, step=step, path=contract.printable_path(path))
             self._hint.note_save()
             self._is_last_save_over = self._termination.is_received
@@ -197,6 +201,7 @@ class Session:
             self._exchange.report(contract.SAVING, step=step, message=f"failed: {message}")
         else:
             self._failed_saves = 0
+            self._settled_step = step
             self._exchange.report(contract.CANNOT, message=message)
 
     @property
@@ -231,7 +236,13 @@ class Session:
         return self._exchange.pending is not None or is_last or is_due
 
     def _needs_last_save(self) -> bool:
-        return not self._is_last_save_over and self._exchange.state not in contract.SETTLED
+        return not self._is_last_save_over and self._has_unsaved_steps()
+
+    def _has_unsaved_steps(self) -> bool:
+        """Whether steps were done since the last save, or since the last one that was given up."""
+        if self._last_step is None:
+            return False
+        return self._settled_step is None or self._last_step > self._settled_step
 
     def _save_now(self, step: int) -> None:
         if self._save is None:
@@ -251,10 +262,12 @@ class Session:
     def _may_exit_at_once(self) -> bool:
         """Whether SIGTERM ends the program at once, and not after the step that is under way.
 
-        It does so where Reprieve has the save that it asked for, and where no step was done.
+        It does so where no step was done, and where none was done since the answer to Reprieve. An
+        answer alone is not enough: its request may have been cancelled hours ago, unnoticed.
         """
         is_settled = self._exchange.state in contract.SETTLED
-        return not self._is_busy and (self._last_step is None or is_settled)
+        is_answer_current = is_settled and not self._has_unsaved_steps()
+        return not self._is_busy and (self._last_step is None or is_answer_current)
 
     def _checkpoint_to_resume(self, handed_over: Path | None) -> Checkpoint | Path | None:
         """Return what is newest: what Reprieve hands over, or what is in the folder.
@@ -306,7 +319,7 @@ def checkpointing(
         hint: The value of the pod's annotation `reprieve.dev/checkpoint-hint`; without it, that of
             `REPRIEVE_CHECKPOINT_HINT`, or the agent's file where the agent runs.
         agreement: How several processes decide to save after the same step.
-        handle_sigterm: Exit with 143 on SIGTERM, after a save unless Reprieve has one already.
+        handle_sigterm: Exit with 143 on SIGTERM, after a save of the steps since the last one.
     """
     return Session(
         save,

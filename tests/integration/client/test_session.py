@@ -299,6 +299,69 @@ def test_sigterm_after_the_save_that_was_asked_for_exits_at_once() -> None:
     assert training.saves == [1]
 
 
+@pytest.mark.parametrize("errors", [0, 3])
+def test_sigterm_long_after_an_answer_saves_the_steps_since(errors: int) -> None:
+    training = Training(*[OSError("no space left")] * errors)
+
+    def run() -> None:
+        with reprieve.checkpointing(training.save) as session:
+            for step in session.steps(20):
+                if step == 1:
+                    ask(session)
+                if step == 10:
+                    assert answer(session)["state"] == ("cannot" if errors else "saved")
+                    terminate()
+
+    assert exit_status(run) == UNFINISHED
+    assert training.saves == ([11] if errors else [2, 11])
+
+
+def test_sigterm_after_a_save_that_was_given_up_exits_at_once_where_no_step_was_done() -> None:
+    training = Training(*[OSError("no space left")] * 3)
+
+    def run() -> None:
+        with reprieve.checkpointing(training.save) as session:
+            ask(session)
+            for step in (1, 2, 3):
+                session.step(step)
+            terminate()
+            raise AssertionError("still running")
+
+    assert exit_status(run) == UNFINISHED
+    assert training.saves == []
+
+
+def test_sigterm_saves_the_steps_since_an_answer_from_before_a_restart(tmp_path: Path) -> None:
+    (tmp_path / "request").write_text('{"id":"uid-1"}')
+    (tmp_path / "request.answer").write_text('{"id":"uid-1","state":"saved","step":3}')
+    training = Training()
+
+    def run() -> None:
+        hint = (tmp_path / "request").as_uri()
+        with reprieve.checkpointing(training.save, hint=hint) as session:
+            session.step(4)
+            terminate()
+            session.step(5)
+
+    assert exit_status(run) == UNFINISHED
+    assert training.saves == [5]
+
+
+def test_sigterm_saves_a_step_at_which_nothing_could_be_saved() -> None:
+    training = Training()
+
+    def run() -> None:
+        with reprieve.checkpointing(training.save) as session:
+            ask(session)
+            session.step(1)
+            session.step(2, defer_seconds=30)
+            terminate()
+            session.step(3)
+
+    assert exit_status(run) == UNFINISHED
+    assert training.saves == [1, 3]
+
+
 def test_sigterm_before_the_first_step_exits_at_once() -> None:
     def run() -> None:
         with reprieve.checkpointing(Training().save):
