@@ -214,6 +214,12 @@ class Session:
         """Whether SIGTERM has come."""
         return self._termination.is_received
 
+    @property
+    def needs_last_save(self) -> bool:
+        """Whether SIGTERM has come, and steps were done since the last save."""
+        is_last_save_due = self._termination.is_received and not self._is_last_save_over
+        return is_last_save_due and self._has_unsaved_steps()
+
     def note_termination(self) -> None:
         """Behave as after SIGTERM, where a framework handles the signal itself."""
         self._termination.is_received = True
@@ -224,7 +230,7 @@ class Session:
         To a Job, 0 would mean that no work is left. Where several processes save, the step of the
         last save may still come.
         """
-        if self._termination.is_received and not self._needs_last_save():
+        if self._termination.is_received and not self.needs_last_save:
             raise SystemExit(UNFINISHED)
 
     def _wants_save(self) -> bool:
@@ -232,11 +238,7 @@ class Session:
             self._every_seconds is not None
             and time.monotonic() - self._saved_at >= self._every_seconds
         )
-        is_last = self._termination.is_received and self._needs_last_save()
-        return self._exchange.pending is not None or is_last or is_due
-
-    def _needs_last_save(self) -> bool:
-        return not self._is_last_save_over and self._has_unsaved_steps()
+        return self._exchange.pending is not None or self.needs_last_save or is_due
 
     def _has_unsaved_steps(self) -> bool:
         """Whether steps were done since the last save, or since the last one that was given up."""

@@ -301,6 +301,26 @@ def test_a_framework_saves_when_asked_goes_on_and_is_resumed(
         assert two.end() == UNFINISHED
 
 
+def test_lightning_saves_on_sigterm_wherever_it_comes_between_two_optimizer_steps(
+    folder: Path,
+) -> None:
+    require("torch", "pytorch_lightning")
+    text = LIGHTNING.replace("max_steps=100000,", "max_steps=100000, accumulate_grad_batches=50,")
+    waiting = """
+        if index == 60:
+            print("\\nwaiting", flush=True)
+        while index == 60 and not self.trainer.received_sigterm:
+            time.sleep(0.02)
+"""
+    with program(folder, text.replace("\n        time.sleep(0.02)\n", waiting)) as one:
+        one.wait_for(lambda: one.lines("waiting"))
+        assert one.end() == UNFINISHED
+    assert [path.name for path in (folder / "out").iterdir()] == ["step-1.ckpt"]
+    with program(folder, text) as two:
+        two.wait_for(lambda: two.lines(f"from {folder}/out/step-1.ckpt"))
+        assert two.ask("uid-1")["step"] > 1
+
+
 RAY = """
 import types
 import ray.train

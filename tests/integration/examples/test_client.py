@@ -40,9 +40,7 @@ def test_the_example_saves_goes_on_and_its_replacement_resumes(
     monkeypatch.setenv("STEPS", str(newest.step + 1))
     with running(tmp_path, sys.executable, PROGRAM) as second:
         assert second.wait() == 0
-    assert second.lines("resuming") == [
-        f"resuming from step {newest.step}, saved in {newest.path}"
-    ]
+    assert second.lines("resuming") == [f"resuming from step {newest.step}, saved in {newest.path}"]
     assert second.lines("finished")
 
 
