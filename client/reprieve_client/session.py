@@ -125,10 +125,11 @@ class Session:
         """Save if Reprieve has asked, or if it is time; exit if SIGTERM has come.
 
         Args:
-            step: How many steps are done.
+            step: How many steps are done; here and elsewhere, a number of a framework will do.
             defer_seconds: Do not save now, because the state is in the middle of something. Where
                 Reprieve has asked, ask for so many seconds more. Give it in all processes alike.
         """
+        step = int(step)
         if defer_seconds is not None:
             self._last_step = step
             self.defer(defer_seconds)
@@ -149,23 +150,24 @@ class Session:
 
         Where there are several, each of them must call this after the same steps.
         """
-        self._last_step = step
-        return self._agreement.decide(step, self._wants_save())
+        self._last_step = int(step)
+        return self._agreement.decide(self._last_step, self._wants_save())
 
     def saving(self, step: int) -> None:
         """Tell Reprieve that the save has begun."""
-        self._exchange.report(contract.SAVING, step=step)
+        self._exchange.report(contract.SAVING, step=int(step))
 
     def progress(self, share: float, message: str = "") -> None:
         """Tell people how far a save is, from 0 to 1."""
         if self._exchange.state == contract.SAVING:
-            self._exchange.report(contract.SAVING, progress=share, message=message or None)
+            self._exchange.report(contract.SAVING, progress=float(share), message=message or None)
 
     def saved(self, step: int, path: object = None) -> None:
         """Tell Reprieve that everything up to `step` is saved, also for saves of your own.
 
         A request that came during the save is answered by it: nothing was done since.
         """
+        step = int(step)
         with self._uninterrupted():
             self._failed_saves = 0
             self._saved_at = time.monotonic()
@@ -185,6 +187,7 @@ class Session:
             finish: Called once all have saved, before Reprieve knows: the program may be killed as
                 soon as it does.
         """
+        step = int(step)
         outcome = self._agreement.combine(own)
         if outcome.error is None:
             finish()
@@ -294,7 +297,7 @@ class Session:
             step = step_of(path)
         if step is None:
             raise ValueError(f"resume must return how many steps {path} has")
-        self.first_step = step
+        self.first_step = int(step)
         _log.info("resuming from step %d, saved in %s", step, path)
 
 

@@ -301,7 +301,7 @@ def test_a_framework_saves_when_asked_goes_on_and_is_resumed(
         assert two.end() == UNFINISHED
 
 
-def test_lightning_saves_on_sigterm_wherever_it_comes_between_two_optimizer_steps(
+def test_lightning_saves_on_sigterm_between_two_optimizer_steps(
     folder: Path,
 ) -> None:
     require("torch", "pytorch_lightning")

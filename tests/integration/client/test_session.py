@@ -1,5 +1,6 @@
 """A session of the client library: when it saves, what it answers, and how the program ends."""
 
+import json
 import os
 import signal
 import threading
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import reprieve_client as reprieve
-from reprieve_client.contract import Request
+from reprieve_client.agreement import Outcome
+from reprieve_client.contract import Request, render_answer
 from reprieve_client.hints import choice
 
 UNFINISHED = 143
@@ -137,6 +139,82 @@ def test_a_path_that_no_answer_can_carry_is_left_out() -> None:
         ask(session)
         session.step(1)
     assert answer(session) == {"state": "saved", "id": "uid-1", "step": 1}
+
+
+class OwnInt:
+    """A whole number of a framework, which JSON does not know."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __int__(self) -> int:
+        return self._number
+
+
+class OwnIndex(OwnInt):
+    """One that may also be an index, such as NumPy's and JAX's."""
+
+    def __index__(self) -> int:
+        return int(self)
+
+
+class OwnFloat:
+    def __float__(self) -> float:
+        return 0.5
+
+
+@pytest.mark.parametrize("own", [OwnInt, OwnIndex])
+def test_a_step_may_be_a_number_of_a_framework(own: Callable[[int], int]) -> None:
+    training = Training(OSError("no space left"))
+    answers = []
+    with reprieve.checkpointing(training.save) as session:
+        session._exchange.on_answer(
+            lambda answer: answers.append(json.loads(render_answer(answer)))
+        )
+        session.step(own(1), defer_seconds=30)
+        ask(session)
+        session.step(own(2))
+        session.step(own(3))
+        ask(session, "uid-2")
+        assert session.should_save(own(4))
+        session.saving(own(4))
+        session.complete(own(4), Outcome())
+        session.saved(own(5))
+    steps = [(answer["state"], answer.get("step")) for answer in answers]
+    assert steps == [
+        ("accepted", None),
+        *[("saving", 2), ("saving", 2), ("saving", 3), ("saved", 3)],
+        ("accepted", None),
+        *[("saving", 4), ("saved", 4), ("saved", 5)],
+    ]
+    assert training.saves == [3]
+
+
+def test_a_resume_may_return_a_number_of_a_framework(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(tmp_path))
+    with reprieve.checkpointing(Training().save, lambda _: OwnInt(3)) as session:  # type: ignore[arg-type, return-value]
+        assert list(session.steps(5)) == [3, 4]
+
+
+def test_the_progress_may_be_a_number_of_a_framework() -> None:
+    with reprieve.checkpointing() as session:
+        ask(session)
+        session.saving(1)
+        session.progress(OwnFloat())  # type: ignore[arg-type]
+        assert json.loads(render_answer(answer(session)))["progress"] == 0.5
+
+
+def test_the_numbers_of_numpy_can_be_sent() -> None:
+    numpy = pytest.importorskip("numpy")
+    with reprieve.checkpointing() as session:
+        ask(session)
+        session.saving(numpy.int64(1))
+        session.progress(numpy.float32(0.5))
+        assert json.loads(render_answer(answer(session)))["progress"] == 0.5
+        session.saved(numpy.int32(1))
+        assert json.loads(render_answer(answer(session)))["step"] == 1
 
 
 def test_a_step_at_which_nothing_can_be_saved_asks_for_time_once() -> None:
