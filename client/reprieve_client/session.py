@@ -142,7 +142,7 @@ class Session:
         """Ask for more time before the save. It counts once a request; without one, do nothing."""
         if self._exchange.state == contract.ACCEPTED:
             self._exchange.report(
-                contract.DEFER, deferSeconds=int(seconds), message=message or None
+                contract.DEFER, deferSeconds=int(seconds), message=contract.cut_message(message)
             )
 
     def should_save(self, step: int) -> bool:
@@ -160,7 +160,8 @@ class Session:
     def progress(self, share: float, message: str = "") -> None:
         """Tell people how far a save is, from 0 to 1."""
         if self._exchange.state == contract.SAVING:
-            self._exchange.report(contract.SAVING, progress=float(share), message=message or None)
+            cut = contract.cut_message(message)
+            self._exchange.report(contract.SAVING, progress=float(share), message=cut)
 
     def saved(self, step: int, path: object = None) -> None:
         """Tell Reprieve that everything up to `step` is saved, also for saves of your own.
@@ -201,11 +202,12 @@ class Session:
         self._failed_saves += 1
         self._saved_at = time.monotonic()
         if self._failed_saves < MAX_FAILED_SAVES:
-            self._exchange.report(contract.SAVING, step=step, message=f"failed: {message}")
+            cut = contract.cut_message(f"failed: {message}")
+            self._exchange.report(contract.SAVING, step=step, message=cut)
         else:
             self._failed_saves = 0
             self._settled_step = step
-            self._exchange.report(contract.CANNOT, message=message)
+            self._exchange.report(contract.CANNOT, message=contract.cut_message(message))
 
     @property
     def request(self) -> Request | None:

@@ -16,6 +16,7 @@ from reprieve_client.contract import Request, render_answer
 from reprieve_client.hints import choice
 
 UNFINISHED = 143
+MAX_ANSWER_BYTES = 16 * 1024
 
 
 class Training:
@@ -268,6 +269,27 @@ def test_a_save_that_fails_three_times_is_given_up_and_training_goes_on() -> Non
     }
     assert training.saves == []
     assert len(training.threads) == 3
+
+
+@pytest.mark.parametrize("character", ["x", "\U0001f600"])
+def test_a_long_message_is_cut_so_that_the_answer_can_be_read(character: str) -> None:
+    long = character * 20_000
+    training = Training(*[OSError(long)] * 3)
+    answers = []
+    with reprieve.checkpointing(training.save) as session:
+        session._exchange.on_answer(lambda answer: answers.append(render_answer(answer)))
+        ask(session)
+        session.defer(30, long)
+        for step in (1, 2, 3):
+            session.step(step)
+        ask(session, "uid-2")
+        session.saving(4)
+        session.progress(0.5, long)
+    assert max(map(len, answers)) <= MAX_ANSWER_BYTES
+    told = [json.loads(answer) for answer in answers]
+    messages = [each["message"] for each in told if "message" in each]
+    assert [len(message) for message in messages] == [500] * 5
+    assert messages[1].startswith(f"failed: OSError: {character}")
 
 
 def test_without_a_request_a_save_happens_when_it_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
