@@ -16,7 +16,7 @@ from typing import Callable, Optional
 
 from . import contract, environment
 from .agreement import Agreement, Alone, Outcome
-from .checkpoints import Checkpoint, CheckpointFolder, StrPath, step_of
+from .checkpoints import CheckpointFolder, StrPath, existing, step_of
 from .contract import Request
 from .exchange import Exchange
 from .hints import Hint, choose
@@ -276,27 +276,43 @@ class Session:
         is_answer_current = is_settled and not self._has_unsaved_steps()
         return not self._is_busy and (self._last_step is None or is_answer_current)
 
-    def _checkpoint_to_resume(self, handed_over: Path | None) -> Checkpoint | Path | None:
+    def _checkpoint_to_resume(self, handed_over: Path | None) -> Path | None:
         """Return what is newest: what Reprieve hands over, or what is in the folder.
 
-        The folder has the newer one where a pod was killed after a save and before its answer.
+        The folder has the newer one where a pod was killed after a save and before its answer, and
+        where a container is restarted: Reprieve hands over the same path until the pod is replaced.
         """
         latest = self._folder.latest() if self._folder else None
-        if handed_over is None or latest is None:
-            return latest or handed_over
-        is_inside = self._folder is not None and handed_over.parent == self._folder.path
-        return latest if is_inside and latest.step >= (step_of(handed_over) or 0) else handed_over
+        if latest is None or handed_over is None:
+            return latest.path if latest else existing(handed_over)
+        inside = self._path_in_folder(handed_over)
+        if not inside or latest.step < (step_of(inside[0]) or 0):
+            return existing(handed_over) or latest.path
+        # Where `save` has returned a file in its checkpoint, `resume` expects the same file.
+        same_part = latest.path.joinpath(*inside[1:])
+        return same_part if same_part.exists() else latest.path
 
-    def _load(self, found: Checkpoint | Path | None) -> None:
-        if found is None:
+    def _path_in_folder(self, path: Path) -> tuple[str, ...]:
+        """Return the names on the way from the folder to a path; none if it is not below it."""
+        if self._folder is None or self._folder.path not in path.parents:
+            return ()
+        return path.relative_to(self._folder.path).parts
+
+    def _step_of(self, path: Path) -> int | None:
+        """Return the step that a path says: by its name, or by that of its checkpoint's folder."""
+        inside = self._path_in_folder(path)
+        return step_of(inside[0] if inside else path)
+
+    def _load(self, path: Path | None) -> None:
+        if path is None:
             return
-        path = self.resumed_from = found.path if isinstance(found, Checkpoint) else found
+        self.resumed_from = path
         if self._resume is None:
-            self.first_step = step_of(path) or 0
+            self.first_step = self._step_of(path) or 0
             return
         step = self._resume(path)
         if step is None:
-            step = step_of(path)
+            step = self._step_of(path)
         if step is None:
             raise ValueError(f"resume must return how many steps {path} has")
         self.first_step = int(step)

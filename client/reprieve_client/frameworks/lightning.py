@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from reprieve_client import environment
 from reprieve_client.agreement import Agreement, Alone, Outcome
-from reprieve_client.checkpoints import StrPath
+from reprieve_client.checkpoints import StrPath, existing
 from reprieve_client.session import checkpointing
 from reprieve_client.termination import UNFINISHED
 
@@ -56,7 +56,7 @@ class ReprieveCallback(Callback):  # type: ignore[misc]
     def resume_from(self) -> str | None:
         """Return the newest checkpoint; `None` without one."""
         newest = max(self._folder.glob("step-*.ckpt"), key=_step, default=None)
-        newest = newest or environment.read().resume_path
+        newest = newest or existing(environment.read().resume_path)
         return None if newest is None else str(newest)
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:

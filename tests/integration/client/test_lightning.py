@@ -91,6 +91,16 @@ def test_sigterm_saves_the_steps_that_are_done(
     assert trainer.exit_status == UNFINISHED
 
 
+def test_a_checkpoint_that_is_gone_is_not_resumed(
+    tmp_path: Path, make_callback: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "step-2.ckpt"
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(path))
+    assert make_callback().resume_from() is None
+    path.touch()
+    assert make_callback().resume_from() == str(path)
+
+
 def test_sigterm_before_the_first_optimizer_step_saves_nothing(
     make_callback: Callable[..., Any],
 ) -> None:

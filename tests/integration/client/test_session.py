@@ -310,8 +310,15 @@ def test_each_save_is_noted_beside_the_request(tmp_path: Path) -> None:
         assert (tmp_path / "request.saved").exists()
 
 
-def test_a_replacement_resumes_where_reprieve_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", "/checkpoints/any")
+@pytest.mark.parametrize(
+    "handed_over",
+    [pytest.param("{folder}", id="local"), pytest.param("bucket:run/7", id="no local path")],
+)
+def test_a_replacement_resumes_where_reprieve_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, handed_over: str
+) -> None:
+    path = handed_over.format(folder=tmp_path)
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", path)
     loaded = []
 
     def resume(path: Path) -> int:
@@ -320,7 +327,20 @@ def test_a_replacement_resumes_where_reprieve_says(monkeypatch: pytest.MonkeyPat
 
     with reprieve.checkpointing(Training().save, resume) as session:
         assert list(session.steps(5)) == [3, 4]
-    assert loaded == [Path("/checkpoints/any")]
+    assert loaded == [Path(path)]
+
+
+def test_a_path_that_is_gone_is_not_resumed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(tmp_path / "gone"))
+
+    def resume(_: Path) -> int:
+        raise AssertionError
+
+    with reprieve.checkpointing(Training().save, resume) as session:
+        assert (session.first_step, session.resumed_from) == (0, None)
+    assert f"not resuming from {tmp_path}/gone: it is not there" in caplog.text
 
 
 @pytest.mark.parametrize("handed_over", ["", "true"])
@@ -335,21 +355,63 @@ def test_a_replacement_without_a_path_starts_at_the_newest_in_the_folder(
         assert session.first_step == 12
 
 
-@pytest.mark.parametrize(("handed_over", "first"), [(8, 12), (12, 12), (15, 15)])
+@pytest.mark.parametrize("handed_over", [8, 12, 15])
 def test_what_was_saved_after_the_last_answer_is_newer_than_what_is_handed_over(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, handed_over: int, first: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, handed_over: int
 ) -> None:
     folder = reprieve.CheckpointFolder(tmp_path)
     folder.write(12, lambda _: None)
     monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", f"{tmp_path}/step-{handed_over}")
     with reprieve.checkpointing(Training().save, lambda _: None, folder=folder) as session:
-        assert session.first_step == first
+        assert session.first_step == 12
 
 
-def test_a_resume_that_does_not_say_its_step_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", "/checkpoints/any")
+def test_what_is_handed_over_from_elsewhere_goes_before_the_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = reprieve.CheckpointFolder(tmp_path / "run")
+    folder.write(12, lambda _: None)
+    other = reprieve.CheckpointFolder(tmp_path / "other").write(3, lambda _: None)
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(other))
+    with reprieve.checkpointing(Training().save, lambda _: None, folder=folder) as session:
+        assert (session.first_step, session.resumed_from) == (3, other)
+
+
+@pytest.mark.parametrize("handed_over", [5, 8, 12])
+@pytest.mark.parametrize("resume", [None, lambda _: None])
+def test_a_file_that_is_handed_over_belongs_to_a_checkpoint_of_the_folder(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    handed_over: int,
+    resume: Callable[[Path], None] | None,
+) -> None:
+    folder = reprieve.CheckpointFolder(tmp_path, keep=2)
+    for step in (5, 8, 12):
+        folder.write(step, lambda path: (path / "state.pt").touch())
+    path = tmp_path / f"step-{handed_over}" / "state.pt"
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(path))
+    with reprieve.checkpointing(Training().save, resume, folder=folder) as session:
+        newest = tmp_path / "step-12" / "state.pt"
+        assert (session.first_step, session.resumed_from) == (12, newest)
+
+
+def test_a_newer_checkpoint_without_the_file_that_is_handed_over_is_resumed_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = reprieve.CheckpointFolder(tmp_path)
+    folder.write(8, lambda path: (path / "state.pt").touch())
+    folder.write(12, lambda _: None)
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", f"{tmp_path}/step-8/state.pt")
+    with reprieve.checkpointing(Training().save, lambda _: None, folder=folder) as session:
+        assert session.resumed_from == tmp_path / "step-12"
+
+
+def test_a_resume_that_does_not_say_its_step_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(tmp_path))
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(ValueError, match="how many steps /checkpoints/any has"):
+    with pytest.raises(ValueError, match=f"how many steps {tmp_path} has"):
         reprieve.checkpointing(Training().save, lambda _: None).open()
     assert signal.getsignal(signal.SIGTERM) is before
 
