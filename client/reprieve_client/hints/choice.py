@@ -47,6 +47,9 @@ def choose(
 ) -> Hint:
     """Return the way of being asked; `ValueError` for a hint that this library does not serve.
 
+    So it is for a hint that needs the agent where the agent's folder is missing: without this, the
+    program would run and never be asked.
+
     Args:
         hint: The value of `reprieve.dev/checkpoint-hint`. Without one, requests come from the
             agent's file, where the agent runs.
@@ -68,11 +71,14 @@ def choose(
     if parts.scheme == "file" and parts.path and not parts.netloc:
         from .file import FileHint  # noqa: PLC0415
 
+        _require_folder(Path(parts.path), hint)
         return FileHint(exchange, Path(parts.path))
     if parts.scheme == "signal":
         from .file import SignalHint  # noqa: PLC0415
 
-        return SignalHint(exchange, AGENT_REQUEST, _signal(parts.netloc, hint))
+        number = _signal(parts.netloc, hint)
+        _require_folder(AGENT_REQUEST, hint)
+        return SignalHint(exchange, AGENT_REQUEST, number)
     if parts.scheme == "annotation":
         from .annotation import AnnotationHint  # noqa: PLC0415
 
@@ -83,6 +89,15 @@ def choose(
         f"hint: {hint!r}: must be like http://:8080/checkpoint, file:///run/reprieve/request, "
         "signal://USR1, annotation: or sigterm:"
     )
+
+
+def _require_folder(request: Path, hint: str) -> None:
+    """Require the folder of a request: the agent brings it, as a volume of the pod."""
+    if not request.parent.is_dir():
+        raise ValueError(
+            f"hint: {hint!r}: needs the agent, but its folder {request.parent} is missing: the pod "
+            "must have the annotation reprieve.dev/agent: enabled when it is created"
+        )
 
 
 def _signal(name: str, hint: str) -> signal.Signals:
