@@ -175,7 +175,6 @@ class Session:
             self._settled_step = step
             self._exchange.report(contract.SAVED, step=step, path=contract.printable_path(path))
             self._hint.note_save()
-            self._is_last_save_over = self._termination.is_received
 
     def complete(
         self, step: int, own: Outcome, finish: Callable[[], object] = lambda: None
@@ -195,7 +194,7 @@ class Session:
             self.saved(step, outcome.path)
         else:
             self._failed(step, outcome.error)
-            self._is_last_save_over = self._termination.is_received
+        self._is_last_save_over = self._termination.is_received
 
     def _failed(self, step: int, message: str) -> None:
         """Tell Reprieve that the save is tried again, or, after the third time, that it is not."""

@@ -524,6 +524,21 @@ def test_sigterm_saves_a_step_at_which_nothing_could_be_saved() -> None:
     assert training.saves == [1, 3]
 
 
+def test_sigterm_saves_the_steps_since_a_save_of_the_programs_own_that_ends_late() -> None:
+    training = Training()
+
+    def run() -> None:
+        with reprieve.checkpointing(training.save) as session:
+            session.step(1)
+            session.step(2)
+            terminate()
+            session.saved(1)
+            session.step(3)
+
+    assert exit_status(run) == UNFINISHED
+    assert training.saves == [3]
+
+
 def test_sigterm_before_the_first_step_exits_at_once() -> None:
     def run() -> None:
         with reprieve.checkpointing(Training().save):
