@@ -19,7 +19,7 @@ class Group:
     def agreement(self, rank: int, every: int = 1) -> AllRanks:
         def largest(numbers: Sequence[int]) -> Sequence[int]:
             rows = self._exchange(rank, list(numbers))
-            return [max(column) for column in zip(*rows, strict=True)]  # type: ignore[call-overload]
+            return [max(column) for column in zip(*rows, strict=True)]
 
         def gather(own: Outcome) -> Sequence[Outcome]:
             return self._exchange(rank, own)  # type: ignore[return-value]
