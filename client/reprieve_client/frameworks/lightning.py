@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reprieve_client import environment
-from reprieve_client.agreement import Agreement, Alone, Outcome
+from reprieve_client.agreement import Agreement, Outcome
 from reprieve_client.checkpoints import StrPath, existing
 from reprieve_client.session import checkpointing
 from reprieve_client.termination import UNFINISHED
@@ -29,17 +29,17 @@ class ReprieveCallback(Callback):  # type: ignore[misc]
     """Saves after an optimizer step, under another name first, and tells Reprieve.
 
     Lightning ends on SIGTERM with exit status 0, which a Job takes for finished. With this
-    callback, it saves first and ends with 143. It does so after any batch, also where gradients are
-    accumulated over several: those since the last optimizer step are lost.
+    callback, it saves first and ends with 143. Where gradients are accumulated over several
+    batches, those since the last optimizer step are lost.
 
-    Several ranks save after the batch at which SIGTERM reaches one of them, if they talk after each
-    batch. Where it comes during validation, or between two epochs, only a single process saves:
-    Lightning ends one rank and not the others, who would be waited for in vain.
+    Where SIGTERM comes during validation, or in a batch that ends no optimizer step, only a single
+    process saves. Of several ranks, Lightning may end one and not the others, which the save would
+    wait for in vain. Ask them by a hint other than `sigterm:`.
 
     Args:
         folder: Where checkpoints are saved, as `step-N.ckpt`.
-        agreement: How several processes decide; for several GPUs, a function that makes an
-            agreement when they are connected, such as `frameworks.pytorch.all_ranks`.
+        agreement: How several processes decide; for several GPUs, a function that is called once
+            they are connected, such as `frameworks.pytorch.all_ranks`.
         hint: As for `checkpointing`.
     """
 
@@ -48,9 +48,6 @@ class ReprieveCallback(Callback):  # type: ignore[misc]
         self._make_agreement = agreement
         self._hint = hint
         self._session = checkpointing(hint=hint, handle_sigterm=False)
-        self._between_steps: Agreement = Alone()
-        """Decides after batches that end no optimizer step. It has calls of its own: where the
-        ranks do not talk at each call, those between two steps would take the place of others."""
         self._last_step = 0
 
     def resume_from(self) -> str | None:
@@ -61,25 +58,20 @@ class ReprieveCallback(Callback):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         """Begin to receive requests."""
-        make_agreement = self._make_agreement or Alone
-        self._between_steps = make_agreement()
-        self._session = checkpointing(
-            hint=self._hint, agreement=make_agreement(), handle_sigterm=False
-        )
+        agreement: Agreement | None = self._make_agreement and self._make_agreement()
+        self._session = checkpointing(hint=self._hint, agreement=agreement, handle_sigterm=False)
         self._session.open()
         self._last_step = trainer.global_step
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        """Save if Reprieve has asked and the batch ended an optimizer step, or on SIGTERM."""
+        """Save if Reprieve has asked, where the batch ended an optimizer step."""
         step = trainer.global_step
         if trainer.received_sigterm:
             self._session.note_termination()
         if step == self._last_step:
-            is_decided = self._between_steps.decide(step, self._session.needs_last_save)
-        else:
-            self._last_step = step
-            is_decided = self._session.should_save(step)
-        if is_decided:
+            return
+        self._last_step = step
+        if self._session.should_save(step):
             self._save(trainer)
 
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:  # noqa: ARG002

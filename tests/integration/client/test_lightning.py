@@ -121,7 +121,7 @@ def test_an_end_that_is_not_by_sigterm_saves_nothing(make_callback: Callable[...
 def ranks_with_sigterm_at_one(
     make_callback: Callable[..., Any], batches: int, **sigterm: int
 ) -> list[Trainer]:
-    """Train with two ranks, of which SIGTERM reaches one; they agree after each batch."""
+    """Train with two ranks, of which SIGTERM reaches one; they agree after each step."""
     group = Group(2)
     trainers = [Trainer(rank, world_size=2) for rank in (0, 1)]
 
@@ -135,17 +135,18 @@ def ranks_with_sigterm_at_one(
     return trainers
 
 
-def test_all_ranks_save_after_the_batch_at_which_sigterm_reaches_one(
+def test_all_ranks_save_after_the_step_in_which_sigterm_reaches_one(
     make_callback: Callable[..., Any],
 ) -> None:
-    trainers = ranks_with_sigterm_at_one(make_callback, 10, during=10)
+    trainers = ranks_with_sigterm_at_one(make_callback, 8, during=8)
     assert [trainer.saves for trainer in trainers] == [[2], [2]]
     assert [trainer.exit_status for trainer in trainers] == [None, UNFINISHED]
 
 
-def test_a_rank_that_ends_in_validation_waits_for_no_other(
-    make_callback: Callable[..., Any],
+@pytest.mark.parametrize("sigterm", [{"during": 10}, {"after": 8}])
+def test_a_rank_that_ends_between_two_steps_waits_for_no_other(
+    make_callback: Callable[..., Any], sigterm: dict[str, int]
 ) -> None:
-    trainers = ranks_with_sigterm_at_one(make_callback, 10, after=10)
+    trainers = ranks_with_sigterm_at_one(make_callback, max(sigterm.values()), **sigterm)
     assert [trainer.saves for trainer in trainers] == [[], []]
     assert [trainer.exit_status for trainer in trainers] == [None, UNFINISHED]
