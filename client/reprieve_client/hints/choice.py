@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from pathlib import Path
 from typing import Protocol
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 
 from reprieve_client.exchange import Exchange
 
+_log = logging.getLogger(__name__)
 AGENT_REQUEST = Path("/run/reprieve/request")
 """Where the agent writes requests, unless a `file:` hint names another file."""
 
@@ -47,8 +49,8 @@ def choose(
 ) -> Hint:
     """Return the way of being asked; `ValueError` for a hint that this library does not serve.
 
-    So it is for a hint that needs the agent where the agent's folder is missing: without this, the
-    program would run and never be asked.
+    A hint that needs the agent, where the agent's folder is missing, is logged: the program runs,
+    and is never asked. It may have been created while Reprieve was away.
 
     Args:
         hint: The value of `reprieve.dev/checkpoint-hint`. Without one, requests come from the
@@ -71,13 +73,13 @@ def choose(
     if parts.scheme == "file" and parts.path and not parts.netloc:
         from .file import FileHint  # noqa: PLC0415
 
-        _require_folder(Path(parts.path), hint)
+        _warn_without_folder(Path(parts.path), hint)
         return FileHint(exchange, Path(parts.path))
     if parts.scheme == "signal":
         from .file import SignalHint  # noqa: PLC0415
 
         number = _signal(parts.netloc, hint)
-        _require_folder(AGENT_REQUEST, hint)
+        _warn_without_folder(AGENT_REQUEST, hint)
         return SignalHint(exchange, AGENT_REQUEST, number)
     if parts.scheme == "annotation":
         from .annotation import AnnotationHint  # noqa: PLC0415
@@ -91,12 +93,14 @@ def choose(
     )
 
 
-def _require_folder(request: Path, hint: str) -> None:
-    """Require the folder of a request: the agent brings it, as a volume of the pod."""
+def _warn_without_folder(request: Path, hint: str) -> None:
+    """Warn where the folder of a request is missing: the agent brings it, as a volume of the pod."""
     if not request.parent.is_dir():
-        raise ValueError(
-            f"hint: {hint!r}: needs the agent, but its folder {request.parent} is missing: the pod "
-            "must have the annotation reprieve.dev/agent: enabled when it is created"
+        _log.warning(
+            "hint: %r: needs the agent, but its folder %s is missing, so that no request will be "
+            "seen: the pod must have the annotation reprieve.dev/agent: enabled when it is created",
+            hint,
+            request.parent,
         )
 
 

@@ -649,16 +649,21 @@ def test_a_hint_that_the_library_does_not_serve_is_an_error(hint: str) -> None:
 
 
 @pytest.mark.parametrize("hint", ["signal://USR1", "signal://USR1?container=main", "{request}"])
-def test_a_hint_that_needs_the_agent_is_an_error_where_its_folder_is_missing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, hint: str
+def test_a_hint_that_needs_the_agent_is_logged_where_its_folder_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    hint: str,
 ) -> None:
     request = tmp_path / "missing" / "request"
     monkeypatch.setattr(choice, "AGENT_REQUEST", request)
     needs_agent = hint.format(request=request.as_uri())
-    with pytest.raises(ValueError, match=f"needs the agent, but its folder {request.parent} is"):
-        reprieve.checkpointing(hint=needs_agent).open()
+    reprieve.checkpointing(hint=needs_agent).open().close()
+    assert f"needs the agent, but its folder {request.parent} is missing" in caplog.text
+    caplog.clear()
     request.parent.mkdir()
     reprieve.checkpointing(hint=needs_agent).open().close()
+    assert caplog.text == ""
 
 
 def test_the_hint_of_the_pod_is_taken_from_its_variable(
