@@ -6,6 +6,7 @@ A checkpoint is written under another name, forced to the disk, and renamed.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import shutil
@@ -19,6 +20,8 @@ StrPath = Union[str, "os.PathLike[str]"]
 _COMPLETE = re.compile(r"step-(\d+)")
 _UNFINISHED = re.compile(r"\.step-(\d+)\..*")
 _DISCARDED = ".discarded-"
+
+_log = logging.getLogger(__name__)
 
 
 class Checkpoint(NamedTuple):
@@ -113,6 +116,17 @@ class CheckpointFolder:
                 _discard(path)
             elif path.name.startswith(_DISCARDED):
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def existing(path: Path | None) -> Path | None:
+    """Return a path to resume from, or `None` and a warning where it is gone.
+
+    Only an absolute path is looked for: another one may name a place that is no file system.
+    """
+    if path is None or not path.is_absolute() or path.exists():
+        return path
+    _log.warning("not resuming from %s: it is not there", path)
+    return None
 
 
 def step_of(path: StrPath) -> int | None:

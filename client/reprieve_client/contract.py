@@ -12,6 +12,8 @@ MAX_REQUEST_BYTES = 16 * 1024
 """Bytes of a request that are read; Reprieve's are a few hundred."""
 MAX_PATH_BYTES = 512
 """A longer path is left out of an answer by its reader, so it is not sent."""
+MAX_MESSAGE_CHARACTERS = 500
+"""An answer of more than 16 KiB is not read. In JSON, a character has up to 12 bytes."""
 
 IDLE, ACCEPTED, SAVING, SAVED = "idle", "accepted", "saving", "saved"
 DEFER, CANNOT = "defer", "cannot"
@@ -61,6 +63,11 @@ def parse_request(text: str | bytes) -> Request | None:
 def render_answer(answer: Answer) -> str:
     """Return an answer as compact JSON."""
     return json.dumps(answer, separators=(",", ":"))
+
+
+def cut_message(message: str) -> str | None:
+    """Return a message as an answer carries it; `None` without one."""
+    return message[:MAX_MESSAGE_CHARACTERS] or None
 
 
 def printable_path(path: object) -> str | None:

@@ -16,7 +16,7 @@ from typing import Callable, Optional
 
 from . import contract, environment
 from .agreement import Agreement, Alone, Outcome
-from .checkpoints import Checkpoint, CheckpointFolder, StrPath, step_of
+from .checkpoints import CheckpointFolder, StrPath, existing, step_of
 from .contract import Request
 from .exchange import Exchange
 from .hints import Hint, choose
@@ -69,6 +69,8 @@ class Session:
         self._is_last_save_over = False
         """Whether the save that SIGTERM asks for has ended, well or not."""
         self._last_step: int | None = None
+        self._settled_step: int | None = None
+        """The step of the last save, or of the last one that was given up."""
         self._saved_at = time.monotonic()
         self.first_step = 0
         """How many steps are done already: those of the checkpoint that the run resumes from."""
@@ -123,11 +125,13 @@ class Session:
         """Save if Reprieve has asked, or if it is time; exit if SIGTERM has come.
 
         Args:
-            step: How many steps are done.
+            step: How many steps are done; here and elsewhere, a number of a framework will do.
             defer_seconds: Do not save now, because the state is in the middle of something. Where
                 Reprieve has asked, ask for so many seconds more. Give it in all processes alike.
         """
+        step = int(step)
         if defer_seconds is not None:
+            self._last_step = step
             self.defer(defer_seconds)
             return
         if self.should_save(step):
@@ -138,7 +142,7 @@ class Session:
         """Ask for more time before the save. It counts once a request; without one, do nothing."""
         if self._exchange.state == contract.ACCEPTED:
             self._exchange.report(
-                contract.DEFER, deferSeconds=int(seconds), message=message or None
+                contract.DEFER, deferSeconds=int(seconds), message=contract.cut_message(message)
             )
 
     def should_save(self, step: int) -> bool:
@@ -146,29 +150,31 @@ class Session:
 
         Where there are several, each of them must call this after the same steps.
         """
-        self._last_step = step
-        return self._agreement.decide(step, self._wants_save())
+        self._last_step = int(step)
+        return self._agreement.decide(self._last_step, self._wants_save())
 
     def saving(self, step: int) -> None:
         """Tell Reprieve that the save has begun."""
-        self._exchange.report(contract.SAVING, step=step)
+        self._exchange.report(contract.SAVING, step=int(step))
 
     def progress(self, share: float, message: str = "") -> None:
         """Tell people how far a save is, from 0 to 1."""
         if self._exchange.state == contract.SAVING:
-            self._exchange.report(contract.SAVING, progress=share, message=message or None)
+            cut = contract.cut_message(message)
+            self._exchange.report(contract.SAVING, progress=float(share), message=cut)
 
     def saved(self, step: int, path: object = None) -> None:
         """Tell Reprieve that everything up to `step` is saved, also for saves of your own.
 
         A request that came during the save is answered by it: nothing was done since.
         """
+        step = int(step)
         with self._uninterrupted():
             self._failed_saves = 0
             self._saved_at = time.monotonic()
+            self._settled_step = step
             self._exchange.report(contract.SAVED, step=step, path=contract.printable_path(path))
             self._hint.note_save()
-            self._is_last_save_over = self._termination.is_received
 
     def complete(
         self, step: int, own: Outcome, finish: Callable[[], object] = lambda: None
@@ -181,23 +187,26 @@ class Session:
             finish: Called once all have saved, before Reprieve knows: the program may be killed as
                 soon as it does.
         """
+        step = int(step)
         outcome = self._agreement.combine(own)
         if outcome.error is None:
             finish()
             self.saved(step, outcome.path)
         else:
             self._failed(step, outcome.error)
-            self._is_last_save_over = self._termination.is_received
+        self._is_last_save_over = self._termination.is_received
 
     def _failed(self, step: int, message: str) -> None:
         """Tell Reprieve that the save is tried again, or, after the third time, that it is not."""
         self._failed_saves += 1
         self._saved_at = time.monotonic()
         if self._failed_saves < MAX_FAILED_SAVES:
-            self._exchange.report(contract.SAVING, step=step, message=f"failed: {message}")
+            cut = contract.cut_message(f"failed: {message}")
+            self._exchange.report(contract.SAVING, step=step, message=cut)
         else:
             self._failed_saves = 0
-            self._exchange.report(contract.CANNOT, message=message)
+            self._settled_step = step
+            self._exchange.report(contract.CANNOT, message=contract.cut_message(message))
 
     @property
     def request(self) -> Request | None:
@@ -209,6 +218,12 @@ class Session:
         """Whether SIGTERM has come."""
         return self._termination.is_received
 
+    @property
+    def needs_last_save(self) -> bool:
+        """Whether SIGTERM has come, and steps were done since the last save."""
+        is_last_save_due = self._termination.is_received and not self._is_last_save_over
+        return is_last_save_due and self._has_unsaved_steps()
+
     def note_termination(self) -> None:
         """Behave as after SIGTERM, where a framework handles the signal itself."""
         self._termination.is_received = True
@@ -219,7 +234,7 @@ class Session:
         To a Job, 0 would mean that no work is left. Where several processes save, the step of the
         last save may still come.
         """
-        if self._termination.is_received and not self._needs_last_save():
+        if self._termination.is_received and not self.needs_last_save:
             raise SystemExit(UNFINISHED)
 
     def _wants_save(self) -> bool:
@@ -227,11 +242,13 @@ class Session:
             self._every_seconds is not None
             and time.monotonic() - self._saved_at >= self._every_seconds
         )
-        is_last = self._termination.is_received and self._needs_last_save()
-        return self._exchange.pending is not None or is_last or is_due
+        return self._exchange.pending is not None or self.needs_last_save or is_due
 
-    def _needs_last_save(self) -> bool:
-        return not self._is_last_save_over and self._exchange.state not in contract.SETTLED
+    def _has_unsaved_steps(self) -> bool:
+        """Whether steps were done since the last save, or since the last one that was given up."""
+        if self._last_step is None:
+            return False
+        return self._settled_step is None or self._last_step > self._settled_step
 
     def _save_now(self, step: int) -> None:
         if self._save is None:
@@ -251,35 +268,53 @@ class Session:
     def _may_exit_at_once(self) -> bool:
         """Whether SIGTERM ends the program at once, and not after the step that is under way.
 
-        It does so where Reprieve has the save that it asked for, and where no step was done.
+        It does so where no step was done, and where none was done since the answer to Reprieve. An
+        answer alone is not enough: its request may have been cancelled hours ago, unnoticed.
         """
         is_settled = self._exchange.state in contract.SETTLED
-        return not self._is_busy and (self._last_step is None or is_settled)
+        is_answer_current = is_settled and not self._has_unsaved_steps()
+        return not self._is_busy and (self._last_step is None or is_answer_current)
 
-    def _checkpoint_to_resume(self, handed_over: Path | None) -> Checkpoint | Path | None:
+    def _checkpoint_to_resume(self, handed_over: Path | None) -> Path | None:
         """Return what is newest: what Reprieve hands over, or what is in the folder.
 
-        The folder has the newer one where a pod was killed after a save and before its answer.
+        The folder has the newer one where a pod was killed after a save and before its answer, and
+        where a container is restarted: Reprieve hands over the same path until the pod is replaced.
         """
         latest = self._folder.latest() if self._folder else None
-        if handed_over is None or latest is None:
-            return latest or handed_over
-        is_inside = self._folder is not None and handed_over.parent == self._folder.path
-        return latest if is_inside and latest.step >= (step_of(handed_over) or 0) else handed_over
+        if latest is None or handed_over is None:
+            return latest.path if latest else existing(handed_over)
+        inside = self._path_in_folder(handed_over)
+        if not inside or latest.step < (step_of(inside[0]) or 0):
+            return existing(handed_over) or latest.path
+        # Where `save` has returned a file in its checkpoint, `resume` expects the same file.
+        same_part = latest.path.joinpath(*inside[1:])
+        return same_part if same_part.exists() else latest.path
 
-    def _load(self, found: Checkpoint | Path | None) -> None:
-        if found is None:
+    def _path_in_folder(self, path: Path) -> tuple[str, ...]:
+        """Return the names on the way from the folder to a path; none if it is not below it."""
+        if self._folder is None or self._folder.path not in path.parents:
+            return ()
+        return path.relative_to(self._folder.path).parts
+
+    def _step_of(self, path: Path) -> int | None:
+        """Return the step that a path says: by its name, or by that of its checkpoint's folder."""
+        inside = self._path_in_folder(path)
+        return step_of(inside[0] if inside else path)
+
+    def _load(self, path: Path | None) -> None:
+        if path is None:
             return
-        path = self.resumed_from = found.path if isinstance(found, Checkpoint) else found
+        self.resumed_from = path
         if self._resume is None:
-            self.first_step = step_of(path) or 0
+            self.first_step = self._step_of(path) or 0
             return
         step = self._resume(path)
         if step is None:
-            step = step_of(path)
+            step = self._step_of(path)
         if step is None:
             raise ValueError(f"resume must return how many steps {path} has")
-        self.first_step = step
+        self.first_step = int(step)
         _log.info("resuming from step %d, saved in %s", step, path)
 
 
@@ -306,7 +341,7 @@ def checkpointing(
         hint: The value of the pod's annotation `reprieve.dev/checkpoint-hint`; without it, that of
             `REPRIEVE_CHECKPOINT_HINT`, or the agent's file where the agent runs.
         agreement: How several processes decide to save after the same step.
-        handle_sigterm: Exit with 143 on SIGTERM, after a save unless Reprieve has one already.
+        handle_sigterm: Exit with 143 on SIGTERM, after a save of the steps since the last one.
     """
     return Session(
         save,

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from jax.experimental import multihost_utils
 
+from reprieve_client import contract
 from reprieve_client.agreement import AllRanks, Outcome
 
-MAX_BYTES = 2048
-"""Of a process's outcome: all processes send as much. A longer error is cut."""
+MAX_BYTES = 8192
+"""Of a process's outcome: all processes send as much. The longest path and error have less."""
 
 
 def all_processes(every: int = 1) -> AllRanks:
@@ -36,8 +37,8 @@ def _largest(numbers: Sequence[int]) -> Sequence[int]:
 
 
 def _gather(own: Outcome) -> Sequence[Outcome]:
-    error = None if own.error is None else own.error[: MAX_BYTES // 8]
-    text = json.dumps([own.path, error]).encode()
+    error = None if own.error is None else own.error[: contract.MAX_MESSAGE_CHARACTERS]
+    text = json.dumps([contract.printable_path(own.path), error]).encode()
     row = np.zeros(MAX_BYTES, np.uint8)
     row[: len(text)] = np.frombuffer(text, np.uint8)
     return [Outcome(*json.loads(bytes(each).rstrip(b"\0"))) for each in _of_all(row)]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from reprieve_client import environment
 from reprieve_client.agreement import Agreement, Outcome
-from reprieve_client.checkpoints import StrPath
+from reprieve_client.checkpoints import StrPath, existing
 from reprieve_client.session import checkpointing
 from reprieve_client.termination import UNFINISHED
 
@@ -29,7 +29,12 @@ class ReprieveCallback(Callback):  # type: ignore[misc]
     """Saves after an optimizer step, under another name first, and tells Reprieve.
 
     Lightning ends on SIGTERM with exit status 0, which a Job takes for finished. With this
-    callback, it saves first and ends with 143.
+    callback, it saves first and ends with 143. Where gradients are accumulated over several
+    batches, those since the last optimizer step are lost.
+
+    Where SIGTERM comes during validation, or in a batch that ends no optimizer step, only a single
+    process saves. Of several ranks, Lightning may end one and not the others, which the save would
+    wait for in vain. Ask them by a hint other than `sigterm:`.
 
     Args:
         folder: Where checkpoints are saved, as `step-N.ckpt`.
@@ -48,7 +53,7 @@ class ReprieveCallback(Callback):  # type: ignore[misc]
     def resume_from(self) -> str | None:
         """Return the newest checkpoint; `None` without one."""
         newest = max(self._folder.glob("step-*.ckpt"), key=_step, default=None)
-        newest = newest or environment.read().resume_path
+        newest = newest or existing(environment.read().resume_path)
         return None if newest is None else str(newest)
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
@@ -67,26 +72,37 @@ class ReprieveCallback(Callback):  # type: ignore[misc]
             return
         self._last_step = step
         if self._session.should_save(step):
-            self._session.saving(step)
-            path = self._folder / f"step-{step}.ckpt"
-            unfinished = path.with_name(f".{path.name}.new")
-            trainer.save_checkpoint(unfinished)
-
-            def rename() -> None:
-                if trainer.is_global_zero:
-                    unfinished.replace(path)
-
-            self._session.complete(step, Outcome(str(path)), rename)
+            self._save(trainer)
 
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:  # noqa: ARG002
-        """Give the end by SIGTERM its exit status."""
-        if isinstance(exception, SystemExit) and exception.code is None:
-            exception.code = UNFINISHED
-        self._session.close()
+        """Give the end by SIGTERM its exit status, and save where no batch's end has done so."""
+        try:
+            if isinstance(exception, SystemExit) and exception.code is None:
+                exception.code = UNFINISHED
+            if isinstance(exception, SystemExit) and trainer.received_sigterm:
+                self._session.note_termination()
+                # Other ranks may not be here, and saving waits for all of them.
+                if trainer.world_size == 1 and self._session.needs_last_save:
+                    self._save(trainer)
+        finally:
+            self._session.close()
 
     def on_train_end(self, *_: Any) -> None:
         """Receive no more requests."""
         self._session.close()
+
+    def _save(self, trainer: Any) -> None:
+        step = trainer.global_step
+        self._session.saving(step)
+        path = self._folder / f"step-{step}.ckpt"
+        unfinished = path.with_name(f".{path.name}.new")
+        trainer.save_checkpoint(unfinished)
+
+        def rename() -> None:
+            if trainer.is_global_zero:
+                unfinished.replace(path)
+
+        self._session.complete(step, Outcome(str(path)), rename)
 
 
 def _step(checkpoint: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from pathlib import Path
 from typing import Protocol
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 
 from reprieve_client.exchange import Exchange
 
+_log = logging.getLogger(__name__)
 AGENT_REQUEST = Path("/run/reprieve/request")
 """Where the agent writes requests, unless a `file:` hint names another file."""
 
@@ -47,6 +49,9 @@ def choose(
 ) -> Hint:
     """Return the way of being asked; `ValueError` for a hint that this library does not serve.
 
+    A hint that needs the agent, where the agent's folder is missing, is logged: the program runs,
+    and is never asked. It may have been created while Reprieve was away.
+
     Args:
         hint: The value of `reprieve.dev/checkpoint-hint`. Without one, requests come from the
             agent's file, where the agent runs.
@@ -68,11 +73,14 @@ def choose(
     if parts.scheme == "file" and parts.path and not parts.netloc:
         from .file import FileHint  # noqa: PLC0415
 
+        _warn_without_folder(Path(parts.path), hint)
         return FileHint(exchange, Path(parts.path))
     if parts.scheme == "signal":
         from .file import SignalHint  # noqa: PLC0415
 
-        return SignalHint(exchange, AGENT_REQUEST, _signal(parts.netloc, hint))
+        number = _signal(parts.netloc, hint)
+        _warn_without_folder(AGENT_REQUEST, hint)
+        return SignalHint(exchange, AGENT_REQUEST, number)
     if parts.scheme == "annotation":
         from .annotation import AnnotationHint  # noqa: PLC0415
 
@@ -83,6 +91,17 @@ def choose(
         f"hint: {hint!r}: must be like http://:8080/checkpoint, file:///run/reprieve/request, "
         "signal://USR1, annotation: or sigterm:"
     )
+
+
+def _warn_without_folder(request: Path, hint: str) -> None:
+    """Warn where the folder of a request is missing: the agent brings it, as a volume of the pod."""
+    if not request.parent.is_dir():
+        _log.warning(
+            "hint: %r: needs the agent, but its folder %s is missing, so that no request will be "
+            "seen: the pod must have the annotation reprieve.dev/agent: enabled when it is created",
+            hint,
+            request.parent,
+        )
 
 
 def _signal(name: str, hint: str) -> signal.Signals:

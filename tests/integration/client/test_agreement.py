@@ -4,42 +4,16 @@ The frameworks' own groups: `test_frameworks.py`.
 """
 
 import contextlib
-import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import reprieve_client as reprieve
-from reprieve_client.agreement import AllRanks, Outcome
+from reprieve_client.agreement import AllRanks
 from reprieve_client.contract import Request
+from reprieve_testing.ranks import Group
 
 SECONDS = 30.0
-
-
-class Group:
-    """Ranks in threads: each call waits for all of them."""
-
-    def __init__(self, size: int) -> None:
-        self._barrier = threading.Barrier(size)
-        self._places: dict[int, object] = {}
-
-    def agreement(self, rank: int, every: int = 1) -> AllRanks:
-        def largest(numbers: Sequence[int]) -> Sequence[int]:
-            rows = self._exchange(rank, list(numbers))
-            return [max(column) for column in zip(*rows, strict=True)]  # type: ignore[call-overload]
-
-        def gather(own: Outcome) -> Sequence[Outcome]:
-            return self._exchange(rank, own)  # type: ignore[return-value]
-
-        return AllRanks(largest, gather, every)
-
-    def _exchange(self, rank: int, value: object) -> list[object]:
-        self._places[rank] = value
-        self._barrier.wait(SECONDS)
-        values = [self._places[each] for each in sorted(self._places)]
-        self._barrier.wait(SECONDS)
-        return values
 
 
 class Rank:

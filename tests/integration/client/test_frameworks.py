@@ -301,6 +301,52 @@ def test_a_framework_saves_when_asked_goes_on_and_is_resumed(
         assert two.end() == UNFINISHED
 
 
+WAITS_BETWEEN_TWO_STEPS = """
+        if index == 60:
+            print("\\nwaiting", flush=True)
+        while index == 60 and not self.trainer.received_sigterm:
+            time.sleep(0.02)
+"""
+WAITS_IN_VALIDATION = """
+    def val_dataloader(self):
+        return torch.utils.data.DataLoader(torch.randn(5, 4), batch_size=1)
+    def validation_step(self, batch, index):
+        if self.trainer.sanity_checking or self.trainer.global_step != 1:
+            return
+        if index == 2:
+            print("\\nwaiting", flush=True)
+        while index == 2 and not self.trainer.received_sigterm:
+            time.sleep(0.02)
+    def training_step(self, batch, index):
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "waiting"),
+    [
+        pytest.param("        time.sleep(0.02)\n", WAITS_BETWEEN_TWO_STEPS, id="between-steps"),
+        pytest.param(
+            "    def training_step(self, batch, index):\n", WAITS_IN_VALIDATION, id="validation"
+        ),
+    ],
+)
+def test_lightning_saves_on_sigterm_between_two_optimizer_steps(
+    folder: Path, line: str, waiting: str
+) -> None:
+    require("torch", "pytorch_lightning")
+    text = LIGHTNING.replace(
+        "max_steps=100000,",
+        "max_steps=100000, accumulate_grad_batches=50, val_check_interval=60,",
+    )
+    with program(folder, text.replace(line, waiting.removeprefix("\n"))) as one:
+        one.wait_for(lambda: one.lines("waiting"))
+        assert one.end() == UNFINISHED
+    assert [path.name for path in (folder / "out").iterdir()] == ["step-1.ckpt"]
+    with program(folder, text) as two:
+        two.wait_for(lambda: two.lines(f"from {folder}/out/step-1.ckpt"))
+        assert two.ask("uid-1")["step"] > 1
+
+
 RAY = """
 import types
 import ray.train

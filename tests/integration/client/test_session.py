@@ -1,5 +1,6 @@
 """A session of the client library: when it saves, what it answers, and how the program ends."""
 
+import json
 import os
 import signal
 import threading
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 
 import reprieve_client as reprieve
-from reprieve_client.contract import Request
+from reprieve_client.agreement import Outcome
+from reprieve_client.contract import Request, render_answer
 from reprieve_client.hints import choice
 
 UNFINISHED = 143
+MAX_ANSWER_BYTES = 16 * 1024
 
 
 class Training:
@@ -139,6 +142,82 @@ def test_a_path_that_no_answer_can_carry_is_left_out() -> None:
     assert answer(session) == {"state": "saved", "id": "uid-1", "step": 1}
 
 
+class OwnInt:
+    """A whole number of a framework, which JSON does not know."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __int__(self) -> int:
+        return self._number
+
+
+class OwnIndex(OwnInt):
+    """One that may also be an index, such as NumPy's and JAX's."""
+
+    def __index__(self) -> int:
+        return int(self)
+
+
+class OwnFloat:
+    def __float__(self) -> float:
+        return 0.5
+
+
+@pytest.mark.parametrize("own", [OwnInt, OwnIndex])
+def test_a_step_may_be_a_number_of_a_framework(own: Callable[[int], int]) -> None:
+    training = Training(OSError("no space left"))
+    answers = []
+    with reprieve.checkpointing(training.save) as session:
+        session._exchange.on_answer(
+            lambda answer: answers.append(json.loads(render_answer(answer)))
+        )
+        session.step(own(1), defer_seconds=30)
+        ask(session)
+        session.step(own(2))
+        session.step(own(3))
+        ask(session, "uid-2")
+        assert session.should_save(own(4))
+        session.saving(own(4))
+        session.complete(own(4), Outcome())
+        session.saved(own(5))
+    steps = [(answer["state"], answer.get("step")) for answer in answers]
+    assert steps == [
+        ("accepted", None),
+        *[("saving", 2), ("saving", 2), ("saving", 3), ("saved", 3)],
+        ("accepted", None),
+        *[("saving", 4), ("saved", 4), ("saved", 5)],
+    ]
+    assert training.saves == [3]
+
+
+def test_a_resume_may_return_a_number_of_a_framework(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(tmp_path))
+    with reprieve.checkpointing(Training().save, lambda _: OwnInt(3)) as session:  # type: ignore[arg-type, return-value]
+        assert list(session.steps(5)) == [3, 4]
+
+
+def test_the_progress_may_be_a_number_of_a_framework() -> None:
+    with reprieve.checkpointing() as session:
+        ask(session)
+        session.saving(1)
+        session.progress(OwnFloat())  # type: ignore[arg-type]
+        assert json.loads(render_answer(answer(session)))["progress"] == 0.5
+
+
+def test_the_numbers_of_numpy_can_be_sent() -> None:
+    numpy = pytest.importorskip("numpy")
+    with reprieve.checkpointing() as session:
+        ask(session)
+        session.saving(numpy.int64(1))
+        session.progress(numpy.float32(0.5))
+        assert json.loads(render_answer(answer(session)))["progress"] == 0.5
+        session.saved(numpy.int32(1))
+        assert json.loads(render_answer(answer(session)))["step"] == 1
+
+
 def test_a_step_at_which_nothing_can_be_saved_asks_for_time_once() -> None:
     training = Training()
     with reprieve.checkpointing(training.save) as session:
@@ -192,6 +271,27 @@ def test_a_save_that_fails_three_times_is_given_up_and_training_goes_on() -> Non
     assert len(training.threads) == 3
 
 
+@pytest.mark.parametrize("character", ["x", "\U0001f600"])
+def test_a_long_message_is_cut_so_that_the_answer_can_be_read(character: str) -> None:
+    long = character * 20_000
+    training = Training(*[OSError(long)] * 3)
+    answers = []
+    with reprieve.checkpointing(training.save) as session:
+        session._exchange.on_answer(lambda answer: answers.append(render_answer(answer)))
+        ask(session)
+        session.defer(30, long)
+        for step in (1, 2, 3):
+            session.step(step)
+        ask(session, "uid-2")
+        session.saving(4)
+        session.progress(0.5, long)
+    assert max(map(len, answers)) <= MAX_ANSWER_BYTES
+    told = [json.loads(answer) for answer in answers]
+    messages = [each["message"] for each in told if "message" in each]
+    assert [len(message) for message in messages] == [500] * 5
+    assert messages[1].startswith(f"failed: OSError: {character}")
+
+
 def test_without_a_request_a_save_happens_when_it_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
@@ -210,8 +310,15 @@ def test_each_save_is_noted_beside_the_request(tmp_path: Path) -> None:
         assert (tmp_path / "request.saved").exists()
 
 
-def test_a_replacement_resumes_where_reprieve_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", "/checkpoints/any")
+@pytest.mark.parametrize(
+    "handed_over",
+    [pytest.param("{folder}", id="local"), pytest.param("bucket:run/7", id="no local path")],
+)
+def test_a_replacement_resumes_where_reprieve_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, handed_over: str
+) -> None:
+    path = handed_over.format(folder=tmp_path)
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", path)
     loaded = []
 
     def resume(path: Path) -> int:
@@ -220,7 +327,20 @@ def test_a_replacement_resumes_where_reprieve_says(monkeypatch: pytest.MonkeyPat
 
     with reprieve.checkpointing(Training().save, resume) as session:
         assert list(session.steps(5)) == [3, 4]
-    assert loaded == [Path("/checkpoints/any")]
+    assert loaded == [Path(path)]
+
+
+def test_a_path_that_is_gone_is_not_resumed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(tmp_path / "gone"))
+
+    def resume(_: Path) -> int:
+        raise AssertionError
+
+    with reprieve.checkpointing(Training().save, resume) as session:
+        assert (session.first_step, session.resumed_from) == (0, None)
+    assert f"not resuming from {tmp_path}/gone: it is not there" in caplog.text
 
 
 @pytest.mark.parametrize("handed_over", ["", "true"])
@@ -235,21 +355,63 @@ def test_a_replacement_without_a_path_starts_at_the_newest_in_the_folder(
         assert session.first_step == 12
 
 
-@pytest.mark.parametrize(("handed_over", "first"), [(8, 12), (12, 12), (15, 15)])
+@pytest.mark.parametrize("handed_over", [8, 12, 15])
 def test_what_was_saved_after_the_last_answer_is_newer_than_what_is_handed_over(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, handed_over: int, first: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, handed_over: int
 ) -> None:
     folder = reprieve.CheckpointFolder(tmp_path)
     folder.write(12, lambda _: None)
     monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", f"{tmp_path}/step-{handed_over}")
     with reprieve.checkpointing(Training().save, lambda _: None, folder=folder) as session:
-        assert session.first_step == first
+        assert session.first_step == 12
 
 
-def test_a_resume_that_does_not_say_its_step_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", "/checkpoints/any")
+def test_what_is_handed_over_from_elsewhere_goes_before_the_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = reprieve.CheckpointFolder(tmp_path / "run")
+    folder.write(12, lambda _: None)
+    other = reprieve.CheckpointFolder(tmp_path / "other").write(3, lambda _: None)
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(other))
+    with reprieve.checkpointing(Training().save, lambda _: None, folder=folder) as session:
+        assert (session.first_step, session.resumed_from) == (3, other)
+
+
+@pytest.mark.parametrize("handed_over", [5, 8, 12])
+@pytest.mark.parametrize("resume", [None, lambda _: None])
+def test_a_file_that_is_handed_over_belongs_to_a_checkpoint_of_the_folder(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    handed_over: int,
+    resume: Callable[[Path], None] | None,
+) -> None:
+    folder = reprieve.CheckpointFolder(tmp_path, keep=2)
+    for step in (5, 8, 12):
+        folder.write(step, lambda path: (path / "state.pt").touch())
+    path = tmp_path / f"step-{handed_over}" / "state.pt"
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(path))
+    with reprieve.checkpointing(Training().save, resume, folder=folder) as session:
+        newest = tmp_path / "step-12" / "state.pt"
+        assert (session.first_step, session.resumed_from) == (12, newest)
+
+
+def test_a_newer_checkpoint_without_the_file_that_is_handed_over_is_resumed_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = reprieve.CheckpointFolder(tmp_path)
+    folder.write(8, lambda path: (path / "state.pt").touch())
+    folder.write(12, lambda _: None)
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", f"{tmp_path}/step-8/state.pt")
+    with reprieve.checkpointing(Training().save, lambda _: None, folder=folder) as session:
+        assert session.resumed_from == tmp_path / "step-12"
+
+
+def test_a_resume_that_does_not_say_its_step_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(tmp_path))
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(ValueError, match="how many steps /checkpoints/any has"):
+    with pytest.raises(ValueError, match=f"how many steps {tmp_path} has"):
         reprieve.checkpointing(Training().save, lambda _: None).open()
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -297,6 +459,84 @@ def test_sigterm_after_the_save_that_was_asked_for_exits_at_once() -> None:
 
     assert exit_status(run) == UNFINISHED
     assert training.saves == [1]
+
+
+@pytest.mark.parametrize("errors", [0, 3])
+def test_sigterm_long_after_an_answer_saves_the_steps_since(errors: int) -> None:
+    training = Training(*[OSError("no space left")] * errors)
+
+    def run() -> None:
+        with reprieve.checkpointing(training.save) as session:
+            for step in session.steps(20):
+                if step == 1:
+                    ask(session)
+                if step == 10:
+                    assert answer(session)["state"] == ("cannot" if errors else "saved")
+                    terminate()
+
+    assert exit_status(run) == UNFINISHED
+    assert training.saves == ([11] if errors else [2, 11])
+
+
+def test_sigterm_after_a_save_that_was_given_up_exits_at_once_where_no_step_was_done() -> None:
+    training = Training(*[OSError("no space left")] * 3)
+
+    def run() -> None:
+        with reprieve.checkpointing(training.save) as session:
+            ask(session)
+            for step in (1, 2, 3):
+                session.step(step)
+            terminate()
+            raise AssertionError("still running")
+
+    assert exit_status(run) == UNFINISHED
+    assert training.saves == []
+
+
+def test_sigterm_saves_the_steps_since_an_answer_from_before_a_restart(tmp_path: Path) -> None:
+    (tmp_path / "request").write_text('{"id":"uid-1"}')
+    (tmp_path / "request.answer").write_text('{"id":"uid-1","state":"saved","step":3}')
+    training = Training()
+
+    def run() -> None:
+        hint = (tmp_path / "request").as_uri()
+        with reprieve.checkpointing(training.save, hint=hint) as session:
+            session.step(4)
+            terminate()
+            session.step(5)
+
+    assert exit_status(run) == UNFINISHED
+    assert training.saves == [5]
+
+
+def test_sigterm_saves_a_step_at_which_nothing_could_be_saved() -> None:
+    training = Training()
+
+    def run() -> None:
+        with reprieve.checkpointing(training.save) as session:
+            ask(session)
+            session.step(1)
+            session.step(2, defer_seconds=30)
+            terminate()
+            session.step(3)
+
+    assert exit_status(run) == UNFINISHED
+    assert training.saves == [1, 3]
+
+
+def test_sigterm_saves_the_steps_since_a_save_of_the_programs_own_that_ends_late() -> None:
+    training = Training()
+
+    def run() -> None:
+        with reprieve.checkpointing(training.save) as session:
+            session.step(1)
+            session.step(2)
+            terminate()
+            session.saved(1)
+            session.step(3)
+
+    assert exit_status(run) == UNFINISHED
+    assert training.saves == [3]
 
 
 def test_sigterm_before_the_first_step_exits_at_once() -> None:
@@ -406,6 +646,24 @@ def test_the_callback_form_needs_no_with_block() -> None:
 def test_a_hint_that_the_library_does_not_serve_is_an_error(hint: str) -> None:
     with pytest.raises(ValueError, match=r"hint|[Pp]ort"):
         reprieve.checkpointing(hint=hint).open()
+
+
+@pytest.mark.parametrize("hint", ["signal://USR1", "signal://USR1?container=main", "{request}"])
+def test_a_hint_that_needs_the_agent_is_logged_where_its_folder_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    hint: str,
+) -> None:
+    request = tmp_path / "missing" / "request"
+    monkeypatch.setattr(choice, "AGENT_REQUEST", request)
+    needs_agent = hint.format(request=request.as_uri())
+    reprieve.checkpointing(hint=needs_agent).open().close()
+    assert f"needs the agent, but its folder {request.parent} is missing" in caplog.text
+    caplog.clear()
+    request.parent.mkdir()
+    reprieve.checkpointing(hint=needs_agent).open().close()
+    assert caplog.text == ""
 
 
 def test_the_hint_of_the_pod_is_taken_from_its_variable(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import reprieve_client as reprieve
 from reprieve_testing import manifests
 from reprieve_testing.servers.hinted_program import running
 
@@ -31,11 +32,15 @@ def test_the_example_saves_goes_on_and_its_replacement_resumes(
         path = Path(saved["path"])
         assert json.loads((path / "weights.json").read_text()) == [saved["step"] / 2]
         assert first.end() == UNFINISHED
+    # The steps since that save are saved on SIGTERM.
+    newest = reprieve.CheckpointFolder(tmp_path / "run").latest()
+    assert newest is not None
+    assert newest.step >= saved["step"]
     monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(path))
-    monkeypatch.setenv("STEPS", str(saved["step"] + 1))
+    monkeypatch.setenv("STEPS", str(newest.step + 1))
     with running(tmp_path, sys.executable, PROGRAM) as second:
         assert second.wait() == 0
-    assert second.lines("resuming") == [f"resuming from step {saved['step']}, saved in {path}"]
+    assert second.lines("resuming") == [f"resuming from step {newest.step}, saved in {newest.path}"]
     assert second.lines("finished")
 
 

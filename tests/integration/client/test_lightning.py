@@ -1,0 +1,152 @@
+"""The callback for Lightning: SIGTERM loses no optimizer step, wherever it comes.
+
+A stand-in for the Trainer calls the callback in Lightning's order. `test_frameworks.py` has the
+real one.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from reprieve_testing.ranks import Group
+
+SECONDS = 30.0
+ACCUMULATED_BATCHES = 4
+UNFINISHED = 143
+
+
+class SigtermException(SystemExit):
+    """As Lightning's: without an exit status."""
+
+
+class Trainer:
+    """Takes a step every four batches, and ends on SIGTERM after the batch that is under way."""
+
+    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
+        self.global_step = 0
+        self.received_sigterm = False
+        self.is_global_zero = rank == 0
+        self.world_size = world_size
+        self.saves: list[int] = []
+        self.exit_status: object = None
+
+    def save_checkpoint(self, path: Path) -> None:
+        self.saves.append(self.global_step)
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+
+    def fit(self, callback: Any, batches: int, **sigterm: int) -> None:
+        """Train; SIGTERM comes in the batch `during`, or in the validation `after` a batch."""
+        callback.on_train_start(self)
+        try:
+            for batch in range(1, batches + 1):
+                self.received_sigterm |= batch == sigterm.get("during")
+                self.global_step += batch % ACCUMULATED_BATCHES == 0
+                callback.on_train_batch_end(self)
+                self.received_sigterm |= batch == sigterm.get("after")
+                if self.received_sigterm:
+                    raise SigtermException
+        except SystemExit as ended:
+            callback.on_exception(self, None, ended)
+            self.exit_status = ended.code
+        else:
+            callback.on_train_end(self)
+
+
+@pytest.fixture
+def make_callback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    lightning = ModuleType("pytorch_lightning")
+    monkeypatch.setattr(lightning, "Callback", object, raising=False)
+    monkeypatch.setitem(sys.modules, "pytorch_lightning", lightning)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    name = "reprieve_client.frameworks.lightning"
+    module = importlib.import_module(name)
+    yield lambda **options: module.ReprieveCallback(tmp_path / "run", hint="sigterm:", **options)
+    del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("sigterm", "saved"),
+    [
+        pytest.param({"during": 8}, 2, id="in a batch that ends an optimizer step"),
+        pytest.param({"during": 10}, 2, id="in a batch that ends none"),
+        pytest.param({"after": 8}, 2, id="in validation after an optimizer step"),
+        pytest.param({"after": 10}, 2, id="in validation between two steps"),
+    ],
+)
+def test_sigterm_saves_the_steps_that_are_done(
+    tmp_path: Path, make_callback: Callable[..., Any], sigterm: dict[str, int], saved: int
+) -> None:
+    trainer, callback = Trainer(), make_callback()
+    trainer.fit(callback, 20, **sigterm)
+    assert trainer.saves == [saved]
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [f"step-{saved}.ckpt"]
+    assert callback.resume_from() == str(tmp_path / "run" / f"step-{saved}.ckpt")
+    assert trainer.exit_status == UNFINISHED
+
+
+def test_a_checkpoint_that_is_gone_is_not_resumed(
+    tmp_path: Path, make_callback: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "step-2.ckpt"
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(path))
+    assert make_callback().resume_from() is None
+    path.touch()
+    assert make_callback().resume_from() == str(path)
+
+
+def test_sigterm_before_the_first_optimizer_step_saves_nothing(
+    make_callback: Callable[..., Any],
+) -> None:
+    trainer = Trainer()
+    trainer.fit(make_callback(), 20, during=3)
+    assert (trainer.saves, trainer.exit_status) == ([], UNFINISHED)
+
+
+def test_an_end_that_is_not_by_sigterm_saves_nothing(make_callback: Callable[..., Any]) -> None:
+    trainer, callback = Trainer(), make_callback()
+    callback.on_train_start(trainer)
+    trainer.global_step = 1
+    callback.on_train_batch_end(trainer)
+    callback.on_exception(trainer, None, ValueError())
+    assert trainer.saves == []
+
+
+def ranks_with_sigterm_at_one(
+    make_callback: Callable[..., Any], batches: int, **sigterm: int
+) -> list[Trainer]:
+    """Train with two ranks, of which SIGTERM reaches one; they agree after each step."""
+    group = Group(2)
+    trainers = [Trainer(rank, world_size=2) for rank in (0, 1)]
+
+    def run(rank: int) -> None:
+        callback = make_callback(agreement=lambda: group.agreement(rank))
+        trainers[rank].fit(callback, batches, **(sigterm if rank else {}))
+
+    with ThreadPoolExecutor(2) as pool:
+        for future in [pool.submit(run, rank) for rank in (0, 1)]:
+            future.result(SECONDS)
+    return trainers
+
+
+def test_all_ranks_save_after_the_step_in_which_sigterm_reaches_one(
+    make_callback: Callable[..., Any],
+) -> None:
+    trainers = ranks_with_sigterm_at_one(make_callback, 8, during=8)
+    assert [trainer.saves for trainer in trainers] == [[2], [2]]
+    assert [trainer.exit_status for trainer in trainers] == [None, UNFINISHED]
+
+
+@pytest.mark.parametrize("sigterm", [{"during": 10}, {"after": 8}])
+def test_a_rank_that_ends_between_two_steps_waits_for_no_other(
+    make_callback: Callable[..., Any], sigterm: dict[str, int]
+) -> None:
+    trainers = ranks_with_sigterm_at_one(make_callback, max(sigterm.values()), **sigterm)
+    assert [trainer.saves for trainer in trainers] == [[], []]
+    assert [trainer.exit_status for trainer in trainers] == [None, UNFINISHED]
