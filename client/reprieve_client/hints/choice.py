@@ -94,7 +94,7 @@ def choose(
 
 
 def _warn_without_folder(request: Path, hint: str) -> None:
-    """Warn where the folder of a request is missing: the agent brings it, as a volume of the pod."""
+    """Warn where the folder of a request is missing, which the agent brings as a volume."""
     if not request.parent.is_dir():
         _log.warning(
             "hint: %r: needs the agent, but its folder %s is missing, so that no request will be "
