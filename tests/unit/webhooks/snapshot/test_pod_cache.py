@@ -629,6 +629,50 @@ def test_what_a_tenant_changes_leaves_the_cache_up_to_date_and_shows_later(
     assert cluster.scheduled_pod("a").priority == 9
 
 
+def test_a_label_of_a_namespace_leaves_the_cache_up_to_date_and_shows_later_in_pods_that_wait(
+    cluster: Cluster,
+) -> None:
+    cluster.put("runs")
+    cluster.put("waits", "")
+    cluster.put("of-others", "", namespace="others")
+    cluster.settle()
+    runs = cluster.scheduled_pod("runs")
+    of_others = cluster.snapshot_cache.preemptor("uid-of-others")
+    cluster.policies["team"] = NamespacePolicy(labels={"team": "blue"})
+    assert cluster.pod_cache.is_up_to_date
+    cluster.settle()
+    waits = cluster.snapshot_cache.preemptor("uid-waits")
+    assert waits is not None
+    assert waits.namespace_labels == {"team": "blue"}
+    assert cluster.scheduled_pod("runs") is runs
+    assert cluster.snapshot_cache.preemptor("uid-of-others") is of_others
+    assert cluster.pod_cache._facts._relabelled == set()
+
+
+def test_a_policy_that_changes_after_the_labels_of_its_namespace_shows_in_its_pods(
+    cluster: Cluster,
+) -> None:
+    cluster.put("a")
+    cluster.settle()
+    cluster.policies["team"] = NamespacePolicy(labels={"team": "blue"})
+    assert cluster.pod_cache.is_up_to_date
+    cluster.policies["team"] = NamespacePolicy(labels={"team": "blue"}, workload_type="service")
+    assert not cluster.pod_cache.is_up_to_date
+    cluster.settle()
+    assert cluster.scheduled_pod("a").is_service
+
+
+def test_the_labels_of_a_namespace_whose_last_pod_is_gone_are_forgotten(
+    cluster: Cluster,
+) -> None:
+    cluster.put("a")
+    cluster.settle()
+    cluster.policies["team"] = NamespacePolicy(labels={"team": "blue"})
+    assert cluster.pod_cache.is_up_to_date
+    cluster.pod_cache.remove(("team", "a"))
+    assert cluster.pod_cache._facts._relabelled == set()
+
+
 def test_however_often_a_job_and_a_group_change_their_pods_are_classified_once(
     cluster: Cluster,
 ) -> None:
