@@ -28,6 +28,7 @@ from reprieve_policy.preemption.selection import (
     RoomClaim,
 )
 from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, ScheduledPod, Snapshot
+from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_webhooks.admission.review import Malformed
 from reprieve_webhooks.snapshot.cluster_view import ClusterView
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity, RecentVictimSets, VictimSet
@@ -50,6 +51,8 @@ the body of a scheduler comes at once."""
 _WATCH_LAG_SECONDS = 0.5
 """For a watch to see what the scheduler's own watch has seen already; normally milliseconds."""
 _POLL_SECONDS = 0.01
+_MAX_AWAITED = 5_000
+"""Nodes and pods that a wait was spent on; some 1 MB."""
 _MAX_RECORDED_REFUSALS = 16
 """Pods whose first refusal is recorded after one call; a scheduler asks again."""
 _ANSWER_GRACE_SECONDS = 0.5
@@ -142,6 +145,8 @@ class Extender:
         self._refusal_recorder = refusal_recorder
         self._cluster_view, self._victim_sets, self._metrics = cluster_view, victim_sets, metrics
         self._reported_free_nodes = ReportedFreeNodes(monotonic=monotonic)
+        self._awaited: BoundedDict[tuple[str, str], None] = BoundedDict(_MAX_AWAITED)
+        """The nodes and pods that a call has waited for already, and no watch has shown."""
         self._schedulers = schedulers
         self._searches_all_nodes = searches_all_nodes
         self._timeout_seconds, self._monotonic = timeout_seconds, monotonic
@@ -291,23 +296,33 @@ class Extender:
         return found
 
     async def _wait_until_seen(self, args: PreemptionArgs, deadline: "_Deadline") -> list[str]:
-        """Wait a little for the watches; return the nodes whose victims they have seen."""
+        """Wait a little for the watches; return the nodes whose victims they have seen.
+
+        Not for a pod that an earlier call has waited for: it may stay with its scheduler for long
+        before it is bound to its node.
+        """
         wait = _Deadline(min(self._monotonic() + _WATCH_LAG_SECONDS, deadline.at), self._monotonic)
-        unknown = dict(args.candidates)
+        unseen = dict.fromkeys(args.candidates, "")
         while True:
             preemptor_found = self._find_preemptor(args.preemptor_uid) is not None
             # Without this, a client that invents a preemptor would make each pass check every node.
             if preemptor_found or wait.is_over:
-                unknown = {
-                    node: uids
-                    for node, uids in unknown.items()
-                    if not self._cluster_view.has_seen(node, uids)
-                }
+                unseen = self._find_unseen(unseen, args)
+                awaited = unseen.items() - self._awaited.keys()
                 if (
-                    preemptor_found and not unknown and self._cluster_view.is_up_to_date
+                    preemptor_found and not awaited and self._cluster_view.is_up_to_date
                 ) or wait.is_over:
-                    return [node for node in args.candidates if node not in unknown]
+                    for each in awaited:
+                        self._awaited[each] = None
+                    return [node for node in args.candidates if node not in unseen]
             await asyncio.sleep(_POLL_SECONDS)
+
+    def _find_unseen(self, nodes: Iterable[str], args: PreemptionArgs) -> dict[str, str]:
+        """Return the nodes with a proposed victim that no watch has seen, and that pod."""
+        found = (
+            (node, self._cluster_view.find_unseen(node, args.candidates[node])) for node in nodes
+        )
+        return {node: uid for node, uid in found if uid is not None}
 
     def _accept(
         self,

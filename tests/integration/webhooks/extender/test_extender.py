@@ -369,6 +369,31 @@ async def test_a_node_with_unknown_victims_is_rejected() -> None:
         assert status == 503
 
 
+@pytest.mark.usefixtures("short_watch_lag")
+async def test_a_pod_that_no_watch_shows_on_its_node_is_waited_for_once() -> None:
+    """It may be with its scheduler for long: a volume is made for it before it is bound."""
+    cluster_view = FixedClusterView(
+        [a_scheduled_pod("a", "one")], [a_preemptor("p"), a_preemptor("q")]
+    )
+    async with serving(cluster_view) as called:
+        proposed = {"one": "a", "two": "x"}
+        assert await called.call(proposed) == {"one": victims("a")}
+        cluster_view.lookups = 0
+        assert await called.call(proposed, "q") == {"one": victims("a")}
+        assert cluster_view.lookups == 2
+        # Any other pod is waited for.
+        assert await called.call({"one": "a", "two": "y"}, "q") == {"one": victims("a")}
+        assert cluster_view.lookups > 4
+
+
+@pytest.mark.usefixtures("short_watch_lag")
+async def test_a_pod_that_was_waited_for_is_a_victim_once_a_watch_shows_it() -> None:
+    async with serving(FixedClusterView([])) as called:
+        await called.refused(an_extender_call({"one": "a"}))
+        called.cluster_view.scheduled_pods[:] = [a_scheduled_pod("a", "one")]
+        assert await called.call({"one": "a"}) == {"one": victims("a")}
+
+
 async def test_nodes_not_checked_in_time_are_left_out() -> None:
     async with serving(
         FixedClusterView([a_scheduled_pod("a", "one")]), timeout_seconds=0.0
