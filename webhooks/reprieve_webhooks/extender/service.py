@@ -36,6 +36,7 @@ from reprieve_webhooks.snapshot.refusal_recorder import RefusalRecorder
 
 from . import api
 from .api import PreemptionArgs, PreemptionResult
+from .failed_gang_plans import FailedGangPlans
 from .free_nodes import ReportedFreeNodes
 from .metrics import CallOutcome, ExtenderMetrics
 
@@ -145,6 +146,7 @@ class Extender:
         self._refusal_recorder = refusal_recorder
         self._cluster_view, self._victim_sets, self._metrics = cluster_view, victim_sets, metrics
         self._reported_free_nodes = ReportedFreeNodes(monotonic=monotonic)
+        self._failed_gang_plans = FailedGangPlans(monotonic=monotonic)
         self._awaited: BoundedDict[tuple[str, str], None] = BoundedDict(_MAX_AWAITED)
         """The nodes and pods that a call has waited for already, and no watch has shown."""
         self._schedulers = schedulers
@@ -228,8 +230,10 @@ class Extender:
                 or not self._cluster_view.is_up_to_date
             ):
                 return self._respond(CallOutcome.BEHIND)
-            if preemptor.is_exempt:
-                return self._respond(CallOutcome.EXEMPT)
+            at_once = self._answer_at_once(preemptor)
+            if at_once is not None:
+                return at_once
+            began_at = self._failed_gang_plans.now()
             # Placing the rest of a gang takes time, too.
             search_deadline = deadline.halfway() if preemptor.pending_members else deadline
             # Its own: without victims there, what was offered is searched all the same.
@@ -253,14 +257,26 @@ class Extender:
             # No scheduler will act on the result: do not assume it, and do not remember it.
             if deadline.is_missed or is_disconnected():
                 return self._respond(CallOutcome.LATE)
+            gang = _gang_to_place(preemptor)
+            if gang is not None and _is_planned_in_vain(decision):
+                self._failed_gang_plans.record(gang, began_at)
             if decision.best is None and decision.claim is None and decision.reason is None:
                 await self._record_refusals(preemptor, nodes)
             return self._accept(
                 preemptor,
                 decision,
-                cut_short=deadline.cut_short or search_deadline.cut_short,
-                others_cut_short=others_deadline.cut_short,
+                search_cut_short=search_deadline.cut_short,
+                cut_short=deadline.cut_short or others_deadline.cut_short,
             )
+
+    def _answer_at_once(self, preemptor: Preemptor) -> ExtenderResponse | None:
+        """Return the answer where no victims are looked for; `None` where they are."""
+        if preemptor.is_exempt:
+            return self._respond(CallOutcome.EXEMPT)
+        gang = _gang_to_place(preemptor)
+        if gang is not None and self._failed_gang_plans.has(gang):
+            return self._respond(CallOutcome.NOTHING, _EMPTY_RESULT)
+        return None
 
     def _other_nodes(self, snapshot: Snapshot, args: PreemptionArgs) -> list[str]:
         """Return the nodes that a scheduler has not offered; none if they are not searched."""
@@ -329,12 +345,19 @@ class Extender:
         preemptor: Preemptor,
         decision: PreemptionDecision,
         *,
+        search_cut_short: bool,
         cut_short: bool,
-        others_cut_short: bool,
     ) -> ExtenderResponse:
+        """Respond with the decision, and remember it.
+
+        `search_cut_short`: not all nodes that were offered were searched. `cut_short`: not all
+        others, or there was not enough time to place the rest of the gang from each of them.
+        """
         self._metrics.count_rejected_nodes(Counter(decision.node_statuses.values()))
         best = decision.best
-        if best is None and cut_short:
+        # Not where only the rest of a gang was not placed in time: the scheduler's own victims
+        # would make room for one of its pods.
+        if best is None and search_cut_short:
             return self._respond(CallOutcome.LATE)
         free_nodes = (
             node
@@ -376,7 +399,7 @@ class Extender:
         )
         result = PreemptionResult(best.node, uids, best.pdb_violations)
         return self._respond(
-            CallOutcome.PARTIAL if cut_short or others_cut_short else CallOutcome.CHOSEN,
+            CallOutcome.PARTIAL if search_cut_short or cut_short else CallOutcome.CHOSEN,
             api.render(result),
         )
 
@@ -426,6 +449,16 @@ def _uids_to_delete(victims: Iterable[ScheduledPod]) -> Iterator[str]:
         elif victim.gang not in taken:
             taken.add(victim.gang)
             yield victim.uid
+
+
+def _gang_to_place(preemptor: Preemptor) -> GangKey | None:
+    """Return the gang of the preemptor, if other pods of it need room, too."""
+    return preemptor.gang if preemptor.pending_members else None
+
+
+def _is_planned_in_vain(decision: PreemptionDecision) -> bool:
+    statuses = decision.node_statuses.values()
+    return decision.best is None and not selection.PLANNED_IN_VAIN.isdisjoint(statuses)
 
 
 def _identity_of(pod: ScheduledPod) -> PodIdentity:
