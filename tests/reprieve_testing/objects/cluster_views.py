@@ -59,7 +59,7 @@ class FixedClusterView:
     snapshots_taken: int = 0
     """How many snapshots were taken."""
     lookups: int = 0
-    """How often `has_seen` was called."""
+    """How often `find_unseen` was called."""
     lookups_until_seen: int = 0
     """So many lookups of the preemptor return `None`, as if the watch had not seen it yet."""
 
@@ -69,12 +69,10 @@ class FixedClusterView:
             return None
         return next((found for found in self.preemptors if found.demand.uid == uid), None)
 
-    def has_seen(self, node: str, uids: Iterable[str]) -> bool:
+    def find_unseen(self, node: str, uids: Iterable[str]) -> str | None:
         self.lookups += 1
-        return set(uids) <= {
-            *self.removed,
-            *(pod.uid for pod in self.scheduled_pods if pod.node == node),
-        }
+        seen = {*self.removed, *(pod.uid for pod in self.scheduled_pods if pod.node == node)}
+        return next((uid for uid in uids if uid not in seen), None)
 
     def assume(self, preemptor: Preemptor, node: str, victims: Iterable[ScheduledPod]) -> None:
         self.assumed.append((preemptor.name, node, [victim.uid for victim in victims]))

@@ -28,6 +28,7 @@ from reprieve_policy.preemption.selection import (
     RoomClaim,
 )
 from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor, ScheduledPod, Snapshot
+from reprieve_runtime.bounded_dict import BoundedDict
 from reprieve_webhooks.admission.review import Malformed
 from reprieve_webhooks.snapshot.cluster_view import ClusterView
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity, RecentVictimSets, VictimSet
@@ -35,6 +36,7 @@ from reprieve_webhooks.snapshot.refusal_recorder import RefusalRecorder
 
 from . import api
 from .api import PreemptionArgs, PreemptionResult
+from .failed_gang_plans import FailedGangPlans
 from .free_nodes import ReportedFreeNodes
 from .metrics import CallOutcome, ExtenderMetrics
 
@@ -50,6 +52,8 @@ the body of a scheduler comes at once."""
 _WATCH_LAG_SECONDS = 0.5
 """For a watch to see what the scheduler's own watch has seen already; normally milliseconds."""
 _POLL_SECONDS = 0.01
+_MAX_AWAITED = 5_000
+"""Nodes and pods that a wait was spent on; some 1 MB."""
 _MAX_RECORDED_REFUSALS = 16
 """Pods whose first refusal is recorded after one call; a scheduler asks again."""
 _ANSWER_GRACE_SECONDS = 0.5
@@ -142,6 +146,9 @@ class Extender:
         self._refusal_recorder = refusal_recorder
         self._cluster_view, self._victim_sets, self._metrics = cluster_view, victim_sets, metrics
         self._reported_free_nodes = ReportedFreeNodes(monotonic=monotonic)
+        self._failed_gang_plans = FailedGangPlans(monotonic=monotonic)
+        self._awaited: BoundedDict[tuple[str, str], None] = BoundedDict(_MAX_AWAITED)
+        """The nodes and pods that a call has waited for already, and no watch has shown."""
         self._schedulers = schedulers
         self._searches_all_nodes = searches_all_nodes
         self._timeout_seconds, self._monotonic = timeout_seconds, monotonic
@@ -223,8 +230,10 @@ class Extender:
                 or not self._cluster_view.is_up_to_date
             ):
                 return self._respond(CallOutcome.BEHIND)
-            if preemptor.is_exempt:
-                return self._respond(CallOutcome.EXEMPT)
+            at_once = self._answer_at_once(preemptor)
+            if at_once is not None:
+                return at_once
+            began_at = self._failed_gang_plans.now()
             # Placing the rest of a gang takes time, too.
             search_deadline = deadline.halfway() if preemptor.pending_members else deadline
             # Its own: without victims there, what was offered is searched all the same.
@@ -248,14 +257,26 @@ class Extender:
             # No scheduler will act on the result: do not assume it, and do not remember it.
             if deadline.is_missed or is_disconnected():
                 return self._respond(CallOutcome.LATE)
+            gang = _gang_to_place(preemptor)
+            if gang is not None and _is_planned_in_vain(decision):
+                self._failed_gang_plans.record(gang, began_at)
             if decision.best is None and decision.claim is None and decision.reason is None:
                 await self._record_refusals(preemptor, nodes)
             return self._accept(
                 preemptor,
                 decision,
-                cut_short=deadline.cut_short or search_deadline.cut_short,
-                others_cut_short=others_deadline.cut_short,
+                search_cut_short=search_deadline.cut_short,
+                cut_short=deadline.cut_short or others_deadline.cut_short,
             )
+
+    def _answer_at_once(self, preemptor: Preemptor) -> ExtenderResponse | None:
+        """Return the answer where no victims are looked for; `None` where they are."""
+        if preemptor.is_exempt:
+            return self._respond(CallOutcome.EXEMPT)
+        gang = _gang_to_place(preemptor)
+        if gang is not None and self._failed_gang_plans.has(gang):
+            return self._respond(CallOutcome.NOTHING, _EMPTY_RESULT)
+        return None
 
     def _other_nodes(self, snapshot: Snapshot, args: PreemptionArgs) -> list[str]:
         """Return the nodes that a scheduler has not offered; none if they are not searched."""
@@ -291,35 +312,52 @@ class Extender:
         return found
 
     async def _wait_until_seen(self, args: PreemptionArgs, deadline: "_Deadline") -> list[str]:
-        """Wait a little for the watches; return the nodes whose victims they have seen."""
+        """Wait a little for the watches; return the nodes whose victims they have seen.
+
+        Not for a pod that an earlier call has waited for: it may stay with its scheduler for long
+        before it is bound to its node.
+        """
         wait = _Deadline(min(self._monotonic() + _WATCH_LAG_SECONDS, deadline.at), self._monotonic)
-        unknown = dict(args.candidates)
+        unseen = dict.fromkeys(args.candidates, "")
         while True:
             preemptor_found = self._find_preemptor(args.preemptor_uid) is not None
             # Without this, a client that invents a preemptor would make each pass check every node.
             if preemptor_found or wait.is_over:
-                unknown = {
-                    node: uids
-                    for node, uids in unknown.items()
-                    if not self._cluster_view.has_seen(node, uids)
-                }
+                unseen = self._find_unseen(unseen, args)
+                awaited = unseen.items() - self._awaited.keys()
                 if (
-                    preemptor_found and not unknown and self._cluster_view.is_up_to_date
+                    preemptor_found and not awaited and self._cluster_view.is_up_to_date
                 ) or wait.is_over:
-                    return [node for node in args.candidates if node not in unknown]
+                    for each in awaited:
+                        self._awaited[each] = None
+                    return [node for node in args.candidates if node not in unseen]
             await asyncio.sleep(_POLL_SECONDS)
+
+    def _find_unseen(self, nodes: Iterable[str], args: PreemptionArgs) -> dict[str, str]:
+        """Return the nodes with a proposed victim that no watch has seen, and that pod."""
+        found = (
+            (node, self._cluster_view.find_unseen(node, args.candidates[node])) for node in nodes
+        )
+        return {node: uid for node, uid in found if uid is not None}
 
     def _accept(
         self,
         preemptor: Preemptor,
         decision: PreemptionDecision,
         *,
+        search_cut_short: bool,
         cut_short: bool,
-        others_cut_short: bool,
     ) -> ExtenderResponse:
+        """Respond with the decision, and remember it.
+
+        `search_cut_short`: not all nodes that were offered were searched. `cut_short`: not all
+        others, or there was not enough time to place the rest of the gang from each of them.
+        """
         self._metrics.count_rejected_nodes(Counter(decision.node_statuses.values()))
         best = decision.best
-        if best is None and cut_short:
+        # Not where only the rest of a gang was not placed in time: the scheduler's own victims
+        # would make room for one of its pods.
+        if best is None and search_cut_short:
             return self._respond(CallOutcome.LATE)
         free_nodes = (
             node
@@ -361,7 +399,7 @@ class Extender:
         )
         result = PreemptionResult(best.node, uids, best.pdb_violations)
         return self._respond(
-            CallOutcome.PARTIAL if cut_short or others_cut_short else CallOutcome.CHOSEN,
+            CallOutcome.PARTIAL if search_cut_short or cut_short else CallOutcome.CHOSEN,
             api.render(result),
         )
 
@@ -411,6 +449,16 @@ def _uids_to_delete(victims: Iterable[ScheduledPod]) -> Iterator[str]:
         elif victim.gang not in taken:
             taken.add(victim.gang)
             yield victim.uid
+
+
+def _gang_to_place(preemptor: Preemptor) -> GangKey | None:
+    """Return the gang of the preemptor, if other pods of it need room, too."""
+    return preemptor.gang if preemptor.pending_members else None
+
+
+def _is_planned_in_vain(decision: PreemptionDecision) -> bool:
+    statuses = decision.node_statuses.values()
+    return decision.best is None and not selection.PLANNED_IN_VAIN.isdisjoint(statuses)
 
 
 def _identity_of(pod: ScheduledPod) -> PodIdentity:

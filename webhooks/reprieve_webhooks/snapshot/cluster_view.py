@@ -27,10 +27,11 @@ class ClusterView(Protocol):
     def preemptor(self, uid: str) -> Preemptor | None:
         """Return a pod that waits for a node; `None` where no watch has it."""
 
-    def has_seen(self, node: str, uids: Iterable[str]) -> bool:
-        """True where the watches know each of these pods as a possible victim of that node.
+    def find_unseen(self, node: str, uids: Iterable[str]) -> str | None:
+        """Return one of these pods that the watches do not know as a victim of that node.
 
-        A pod counts that is on the node, belongs to a gang with a pod on the node, or has left.
+        `None` where they know all of them; `""` where they do not know the node. A pod is known
+        that is on the node, belongs to a gang with a pod on the node, or has left.
         """
 
     def assume(self, preemptor: Preemptor, node: str, victims: Iterable[ScheduledPod]) -> None:

@@ -162,9 +162,9 @@ class ClusterInformers:
         """Return a pod that waits for a node; `None` where no watch has it."""
         return self._snapshot_cache.preemptor(uid)
 
-    def has_seen(self, node: str, uids: Iterable[str]) -> bool:
-        """True where the watches know each of these pods as a possible victim of that node."""
-        return self._snapshot_cache.has_seen(node, uids)
+    def find_unseen(self, node: str, uids: Iterable[str]) -> str | None:
+        """Return one of these pods that the watches do not know as a victim of that node."""
+        return self._snapshot_cache.find_unseen(node, uids)
 
     def assume(self, preemptor: Preemptor, node: str, victims: Iterable[ScheduledPod]) -> None:
         """Assume that a scheduler follows its answer, until the watches show what happened."""

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
+from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
 from reprieve_policy.kube.limits.quota import Quotas
@@ -31,6 +33,8 @@ class NamespaceFacts:
         self._compared_version: object = None
         self._policy_inputs: _PolicyInputs | None = None
         self._facts: dict[str, Facts] = {}
+        self._relabelled: set[str] = set()
+        """The Namespaces of which only labels have changed that are no part of their policy."""
         self._pods_per_namespace: Counter[str] = Counter()
         """Without it, the facts of deleted Namespaces would be kept, and compared, for ever."""
 
@@ -54,6 +58,7 @@ class NamespaceFacts:
         if not self._pods_per_namespace[namespace]:
             del self._pods_per_namespace[namespace]
             self._facts.pop(namespace, None)
+            self._relabelled.discard(namespace)
 
     def get(self, namespace: str) -> Facts:
         """Return the facts by which pods of a Namespace are classified."""
@@ -64,22 +69,44 @@ class NamespaceFacts:
         return facts
 
     def drop_changed(self) -> set[str]:
-        """Drop facts that no longer hold; return their Namespaces."""
+        """Drop facts that no longer hold; return their Namespaces.
+
+        Not those of a Namespace of which only labels have changed: see `take_relabelled`.
+        """
         version = self._policy_version()
         if version == self._compared_version:
             return set()
         self._compared_version = version
         inputs = _policy_inputs_of(self._facts_of(""))
-        changed = {
-            name
-            for name, facts in self._facts.items()
-            if self._facts_of(name).namespace != facts.namespace
-        }
+        changed = {name for name in list(self._facts) if self._has_other_policy(name)}
         if inputs != self._policy_inputs:
             self._policy_inputs, changed = inputs, set(self._facts)
         for name in changed:
             del self._facts[name]
         return changed
+
+    def take_relabelled(self) -> set[str]:
+        """Return the Namespaces whose labels have changed since the last call.
+
+        Tenants may change most labels of a Namespace, and only a preemptor is judged by them.
+        """
+        relabelled, self._relabelled = self._relabelled, set()
+        return relabelled
+
+    def _has_other_policy(self, name: str) -> bool:
+        """True if the policy of a Namespace has changed; take up labels that have changed."""
+        before, now = self._facts[name].namespace, self._facts_of(name)
+        if now.namespace == before:
+            return False
+        if _without_labels(now.namespace) != _without_labels(before):
+            return True
+        self._facts[name] = now
+        self._relabelled.add(name)
+        return False
+
+
+def _without_labels(policy: NamespacePolicy) -> NamespacePolicy:
+    return replace(policy, labels={})
 
 
 def _policy_inputs_of(facts: Facts) -> _PolicyInputs:

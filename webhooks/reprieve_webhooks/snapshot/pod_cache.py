@@ -5,8 +5,9 @@ the pod is added or changes, and again when one of those changes. For that, the 
 read of a pod are kept encoded, beside the `ScheduledPod` or `Preemptor` that they make.
 
 What admins change holds at once: until all pods that it concerns are classified again, the cache is
-not up to date. What tenants change, their Jobs and groups, is taken up in the background, and until
-then their pods count as before. Without this, a tenant could keep the cache out of date for others.
+not up to date. What tenants change, their Jobs and groups and the labels of their Namespaces, is
+taken up in the background, and until then their pods count as before. Without this, a tenant could
+keep the cache out of date for others.
 """
 
 import time
@@ -183,12 +184,20 @@ class PodCache:
             self._reclassify(key)
 
     def queue_changes_of_tenants(self) -> None:
-        """Queue the pods whose Job or group changed since the last call, or whose mark expired.
+        """Queue the pods whose Job, group or Namespace's labels changed since the last call.
 
-        How often this is called bounds how often one Job has its pods classified again.
+        Those whose mark expired as well. How often this is called bounds how often one Job has its
+        pods classified again.
         """
         now = self._monotonic()
         self._waiting.add(self._dependencies.take_changed())
+        relabelled = self._facts.take_relabelled()
+        if relabelled:
+            self._waiting.add(
+                key
+                for key, cached in self._pods.items()
+                if key[0] in relabelled and isinstance(cached.classified, Preemptor)
+            )
         self._waiting.add(
             key
             for key, marked in self._unnotified_marks.items()

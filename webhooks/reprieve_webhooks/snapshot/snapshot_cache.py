@@ -101,8 +101,11 @@ class SnapshotCache:
         """
         return self._nodes.refresh(max_nodes)
 
-    def has_seen(self, node: str, uids: Iterable[str]) -> bool:
-        """True where each of these pods is on that node, in a gang with one that is, or has left.
+    def find_unseen(self, node: str, uids: Iterable[str]) -> str | None:
+        """Return one of these pods that is not known as a victim of that node.
+
+        `None` where all are; `""` where the node is not known. A pod is known that is on that node,
+        in a gang with one that is, or has left.
 
         A pod that has left is known: the scheduler is behind, not this cache. Without this, a node
         whose last victim of a gang has just left would be passed over, and a second gang would be
@@ -110,9 +113,9 @@ class SnapshotCache:
         on all nodes (kube-scheduler 1.37, `getCrossNodesVictims`).
         """
         if node not in self._nodes:
-            return False
+            return ""
         on_node = self._nodes.pods_on(node)
-        gangs_elsewhere: set[GangKey] = set()
+        elsewhere: dict[GangKey, str] = {}
         # One lookup for each uid, and none after the first unknown one. Without this, a call that
         # names a million uids would take seconds for each Job on the node.
         for uid in uids:
@@ -120,9 +123,10 @@ class SnapshotCache:
                 continue
             gang = self._gangs.gang_of(uid)
             if gang is None:
-                return False
-            gangs_elsewhere.add(gang)
-        return not gangs_elsewhere or gangs_elsewhere <= {pod.gang for pod in on_node.values()}
+                return uid
+            elsewhere.setdefault(gang, uid)
+        gangs_here = {pod.gang for pod in on_node.values()} if elsewhere else set()
+        return next((uid for gang, uid in elsewhere.items() if gang not in gangs_here), None)
 
     def preemptor(self, uid: str) -> Preemptor | None:
         """Return a pod that waits, with the rest of its gang; `None` if no such pod waits."""

@@ -12,11 +12,12 @@ from .evaluator import (
     refusal_for,
     renewably_refused,
 )
-from .node_status import STATUS_MESSAGES, WAITING_IS_ENOUGH, DryRunStatus
+from .node_status import PLANNED_IN_VAIN, STATUS_MESSAGES, WAITING_IS_ENOUGH, DryRunStatus
 from .reasons import REASON_MESSAGES, Refusal, RefusalReason
 from .room_claim import RoomClaim
 
 __all__ = [
+    "PLANNED_IN_VAIN",
     "REASON_MESSAGES",
     "STATUS_MESSAGES",
     "WAITING_IS_ENOUGH",

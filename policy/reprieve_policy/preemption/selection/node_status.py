@@ -36,6 +36,17 @@ WAITING_IS_ENOUGH = frozenset(
 )
 """On any node: no victims are selected on any node."""
 
+PLANNED_IN_VAIN = frozenset(
+    {
+        DryRunStatus.TOO_MANY_VICTIMS,
+        DryRunStatus.TOO_EXPENSIVE,
+        DryRunStatus.QUOTA_EXCEEDED,
+        DryRunStatus.GANG_NOT_PLACED,
+        DryRunStatus.LOSES_MUCH,
+    }
+)
+"""Victims would make room there, but are not taken: the plan for all of the gang fails or waits."""
+
 STATUS_MESSAGES: Mapping[DryRunStatus, str] = {
     DryRunStatus.UNKNOWN_NODE: "there is no such node",
     DryRunStatus.UNSUITABLE: "its labels, its taints or its cordon keep the preemptor out",

@@ -23,7 +23,7 @@ _OVERDUE = timedelta(seconds=5)
 
 def is_waiting(preemptor: Preemptor, victims: Iterable[ScheduledPod], snapshot: Snapshot) -> bool:
     """Return whether it waits instead of taking these victims."""
-    since, settings = preemptor.waiting_since, snapshot.settings
+    since, settings = preemptor.unschedulable_since, snapshot.settings
     if since is None or settings.victim_order != LOSS:
         return False
     longest_seconds = min(settings.patience_seconds, settings.ceiling_seconds)

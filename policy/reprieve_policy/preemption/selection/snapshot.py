@@ -151,9 +151,7 @@ class Preemptor:
     is_gated: bool = False
     """No scheduler places it yet."""
     unschedulable_since: datetime | None = None
-    """Since when its scheduler finds no node for it."""
-    waiting_since: datetime | None = None
-    """The same; before its scheduler has said so, since its creation."""
+    """Since when its scheduler finds no node for it; `None`: it has not said so yet."""
     takes_back_nodes: bool = False
     """Its Namespace takes back nodes that it lent (document 001): pods of its own priority, and of
     other quotas, may be victims."""

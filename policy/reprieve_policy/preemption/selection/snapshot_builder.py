@@ -133,7 +133,6 @@ def preemptor_of(pod: Pod, facts: Facts, *, native: PodGroupInfo | None = None) 
         scheduler=pod.spec.schedulerName,
         is_gated=bool(pod.spec.schedulingGates),
         unschedulable_since=_unschedulable_since(pod),
-        waiting_since=_unschedulable_since(pod) or timestamp.parse(pod.metadata.creationTimestamp),
         depends_on_other_pods=node_fit.depends_on_other_pods(pod.spec),
         volumes_limit_nodes=node_fit.volumes_limit_nodes(pod.spec),
     )

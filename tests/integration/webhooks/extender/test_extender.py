@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.gangs.disruption import DisruptionMode
+from reprieve_policy.preemption.selection.gangs.planner import GangPlanner
 from reprieve_policy.preemption.selection.snapshot import GangKey, Release
 from reprieve_testing.objects.cluster_views import (
     NOW,
@@ -24,7 +25,7 @@ from reprieve_testing.objects.cluster_views import (
 )
 from reprieve_testing.servers.reviews import RunningServer, a_pod, a_review, running_server
 from reprieve_testing.servers.stub_api import until
-from reprieve_webhooks.extender import api, service
+from reprieve_webhooks.extender import api, failed_gang_plans, service
 from reprieve_webhooks.extender.metrics import FALLBACKS, CallOutcome, ExtenderMetrics
 from reprieve_webhooks.extender.route import PATH, routes
 from reprieve_webhooks.extender.service import Extender
@@ -369,6 +370,31 @@ async def test_a_node_with_unknown_victims_is_rejected() -> None:
         assert status == 503
 
 
+@pytest.mark.usefixtures("short_watch_lag")
+async def test_a_pod_that_no_watch_shows_on_its_node_is_waited_for_once() -> None:
+    """It may be with its scheduler for long: a volume is made for it before it is bound."""
+    cluster_view = FixedClusterView(
+        [a_scheduled_pod("a", "one")], [a_preemptor("p"), a_preemptor("q")]
+    )
+    async with serving(cluster_view) as called:
+        proposed = {"one": "a", "two": "x"}
+        assert await called.call(proposed) == {"one": victims("a")}
+        cluster_view.lookups = 0
+        assert await called.call(proposed, "q") == {"one": victims("a")}
+        assert cluster_view.lookups == 2
+        # Any other pod is waited for.
+        assert await called.call({"one": "a", "two": "y"}, "q") == {"one": victims("a")}
+        assert cluster_view.lookups > 4
+
+
+@pytest.mark.usefixtures("short_watch_lag")
+async def test_a_pod_that_was_waited_for_is_a_victim_once_a_watch_shows_it() -> None:
+    async with serving(FixedClusterView([])) as called:
+        await called.refused(an_extender_call({"one": "a"}))
+        called.cluster_view.scheduled_pods[:] = [a_scheduled_pod("a", "one")]
+        assert await called.call({"one": "a"}) == {"one": victims("a")}
+
+
 async def test_nodes_not_checked_in_time_are_left_out() -> None:
     async with serving(
         FixedClusterView([a_scheduled_pod("a", "one")]), timeout_seconds=0.0
@@ -410,6 +436,68 @@ async def test_the_best_of_the_nodes_checked_in_time_is_returned() -> None:
         assert (called.counted(CallOutcome.PARTIAL), called.counted(CallOutcome.CHOSEN)) == (1, 0)
         assert called.cluster_view.assumed == [("pod-p", "n3", ["v3"])]
         assert called.choices.find("n3", "v3", by="p") is not None
+
+
+GANG = GangKey("default", "mine")
+MEMBERS = ["p", "q", "r"]
+
+
+def a_gang_without_room() -> FixedClusterView:
+    """Return a cluster with a gang of three, and two nodes that it may have."""
+    pods = [a_preemptor(uid, gang=GANG) for uid in MEMBERS]
+    preemptors = [
+        replace(pod, pending_members=tuple(one.demand for one in pods if one is not pod))
+        for pod in pods
+    ]
+    return FixedClusterView([a_scheduled_pod("a", "one"), a_scheduled_pod("b", "two")], preemptors)
+
+
+async def test_a_gang_that_cannot_be_placed_is_planned_once_for_all_of_its_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failed_gang_plans, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(failed_gang_plans, "FACTOR", float("inf"))
+    cluster_view = a_gang_without_room()
+    async with serving(cluster_view) as called:
+        for uid in MEMBERS:
+            assert await called.call({"one": "a", "two": "b"}, uid) == {}
+        assert called.counted(CallOutcome.NOTHING) == len(MEMBERS)
+        assert cluster_view.snapshots_taken == 1
+        # A pod of another gang has its own plan.
+        cluster_view.preemptors[:] = [a_preemptor("other", gang=GangKey("default", "other"))]
+        assert await called.call({"one": "a"}, "other") == {"one": victims("a")}
+
+
+async def test_a_gang_that_could_not_be_placed_gets_victims_once_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failed_gang_plans, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(failed_gang_plans, "FACTOR", 0.0)
+    cluster_view = a_gang_without_room()
+    async with serving(cluster_view) as called:
+        assert await called.call({"one": "a", "two": "b"}) == {}
+        cluster_view.scheduled_pods.append(a_scheduled_pod("c", "three"))
+        assert await called.call({"one": "a", "two": "b"}) == {"one": victims("a")}
+
+
+async def test_a_gang_whose_plan_takes_too_long_leaves_no_choice_to_the_scheduler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its own victims would make room for one pod of a gang that has no place."""
+    cluster_view = a_gang_without_room()
+    cluster_view.scheduled_pods.append(a_scheduled_pod("c", "three"))
+    async with serving(cluster_view) as called:
+        seconds, plan = [0.0], GangPlanner.plan
+
+        def plan_until_the_time_is_over(*args: Any) -> Any:
+            seconds[0] = 4.0
+            return plan(*args)
+
+        monkeypatch.setattr(GangPlanner, "plan", plan_until_the_time_is_over)
+        called.extender._monotonic = lambda: seconds[0]
+        assert await called.call({"one": "a", "two": "b"}) == {}
+        assert called.counted(CallOutcome.NOTHING) == 1
+        assert called.value("reprieve_extender_passed_over_total", reason="gang-not-placed") == 3
 
 
 async def test_a_system_critical_preemptor_keeps_the_schedulers_own_choice() -> None:

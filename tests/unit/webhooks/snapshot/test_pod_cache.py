@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self
@@ -113,6 +113,10 @@ def a_pod(
     return msgspec.convert(document, Pod)
 
 
+def has_seen(cluster: Cluster, node: str, uids: Iterable[str]) -> bool:
+    return cluster.snapshot_cache.find_unseen(node, uids) is None
+
+
 @pytest.fixture
 def cluster() -> Cluster:
     made = Cluster()
@@ -178,7 +182,7 @@ def test_a_pod_created_again_under_its_name_is_another_one(cluster: Cluster) -> 
 def test_a_node_may_come_after_its_pods_and_go_before_them(cluster: Cluster) -> None:
     cluster.put("a", "late")
     assert "late" not in cluster.snapshot().nodes
-    assert not cluster.snapshot_cache.has_seen("late", ["uid-a"])
+    assert not has_seen(cluster, "late", ["uid-a"])
     cluster.put_node("late")
     assert cluster.names_on("late") == {"a"}
     cluster.put_node("late", spec={"unschedulable": True})
@@ -190,10 +194,10 @@ def test_a_node_may_come_after_its_pods_and_go_before_them(cluster: Cluster) -> 
 
 def test_pods_observed_on_a_node_are_known(cluster: Cluster) -> None:
     cluster.put("a")
-    assert cluster.snapshot_cache.has_seen("one", ["uid-a"])
-    assert cluster.snapshot_cache.has_seen("one", [])
-    assert not cluster.snapshot_cache.has_seen("one", ["uid-a", "uid-b"])
-    assert not cluster.snapshot_cache.has_seen("two", ["uid-a"])
+    assert has_seen(cluster, "one", ["uid-a"])
+    assert has_seen(cluster, "one", [])
+    assert not has_seen(cluster, "one", ["uid-a", "uid-b"])
+    assert not has_seen(cluster, "two", ["uid-a"])
 
 
 def test_pods_that_left_a_node_are_known_as_well(cluster: Cluster) -> None:
@@ -202,8 +206,8 @@ def test_pods_that_left_a_node_are_known_as_well(cluster: Cluster) -> None:
     cluster.put("b")
     cluster.put("a", status={"phase": "Failed"})
     cluster.pod_cache.remove(("team", "b"))
-    assert cluster.snapshot_cache.has_seen("one", ["uid-a", "uid-b"])
-    assert not cluster.snapshot_cache.has_seen("nowhere", ["uid-a"])
+    assert has_seen(cluster, "one", ["uid-a", "uid-b"])
+    assert not has_seen(cluster, "nowhere", ["uid-a"])
     assert cluster.names_on("one") == set()
 
 
@@ -215,9 +219,9 @@ def test_members_of_a_gang_on_the_node_are_known_there_wherever_they_run(
     cluster.put("a", labels=GANG)
     cluster.put("b", "two", labels=GANG)
     cluster.put("c", "two")
-    assert cluster.snapshot_cache.has_seen("one", ["uid-a", "uid-b"])
-    assert not cluster.snapshot_cache.has_seen("one", ["uid-a", "uid-c"])
-    assert not cluster.snapshot_cache.has_seen("nowhere", ["uid-a", "uid-b"])
+    assert has_seen(cluster, "one", ["uid-a", "uid-b"])
+    assert not has_seen(cluster, "one", ["uid-a", "uid-c"])
+    assert not has_seen(cluster, "nowhere", ["uid-a", "uid-b"])
 
 
 def test_members_of_several_gangs_on_the_node_are_known_but_not_of_a_gang_without_a_pod_there(
@@ -227,8 +231,18 @@ def test_members_of_several_gangs_on_the_node_are_known_but_not_of_a_gang_withou
         cluster.put(name, labels=GANG | {GROUP: gang})
         cluster.put(f"{name}-away", "two", labels=GANG | {GROUP: gang})
     cluster.put("c", "two", labels=GANG | {GROUP: "i"})
-    assert cluster.snapshot_cache.has_seen("one", ["uid-b-away", "uid-a", "uid-a-away"])
-    assert not cluster.snapshot_cache.has_seen("one", ["uid-b-away", "uid-a", "uid-c"])
+    assert has_seen(cluster, "one", ["uid-b-away", "uid-a", "uid-a-away"])
+    assert not has_seen(cluster, "one", ["uid-b-away", "uid-a", "uid-c"])
+
+
+def test_the_pod_that_is_not_known_is_returned(cluster: Cluster) -> None:
+    cluster.put("a")
+    cluster.put("b", "two", labels=GANG)
+    find = cluster.snapshot_cache.find_unseen
+    assert find("one", ["uid-a"]) is None
+    assert find("one", ["uid-a", "uid-c", "uid-d"]) == "uid-c"
+    assert find("one", ["uid-b", "uid-a"]) == "uid-b"
+    assert find("nowhere", ["uid-a"]) == ""
 
 
 def test_of_the_pods_that_left_only_the_latest_are_remembered() -> None:
@@ -237,8 +251,8 @@ def test_of_the_pods_that_left_only_the_latest_are_remembered() -> None:
     for name in ("a", "b", "c"):
         cluster.put(name)
         cluster.pod_cache.remove(("team", name))
-    assert not cluster.snapshot_cache.has_seen("one", ["uid-a"])
-    assert cluster.snapshot_cache.has_seen("one", ["uid-b", "uid-c"])
+    assert not has_seen(cluster, "one", ["uid-a"])
+    assert has_seen(cluster, "one", ["uid-b", "uid-c"])
 
 
 def test_a_snapshot_does_not_change_with_later_events(cluster: Cluster) -> None:
@@ -629,6 +643,50 @@ def test_what_a_tenant_changes_leaves_the_cache_up_to_date_and_shows_later(
     assert cluster.scheduled_pod("a").priority == 9
 
 
+def test_a_label_of_a_namespace_leaves_the_cache_up_to_date_and_shows_later_in_pods_that_wait(
+    cluster: Cluster,
+) -> None:
+    cluster.put("runs")
+    cluster.put("waits", "")
+    cluster.put("of-others", "", namespace="others")
+    cluster.settle()
+    runs = cluster.scheduled_pod("runs")
+    of_others = cluster.snapshot_cache.preemptor("uid-of-others")
+    cluster.policies["team"] = NamespacePolicy(labels={"team": "blue"})
+    assert cluster.pod_cache.is_up_to_date
+    cluster.settle()
+    waits = cluster.snapshot_cache.preemptor("uid-waits")
+    assert waits is not None
+    assert waits.namespace_labels == {"team": "blue"}
+    assert cluster.scheduled_pod("runs") is runs
+    assert cluster.snapshot_cache.preemptor("uid-of-others") is of_others
+    assert cluster.pod_cache._facts._relabelled == set()
+
+
+def test_a_policy_that_changes_after_the_labels_of_its_namespace_shows_in_its_pods(
+    cluster: Cluster,
+) -> None:
+    cluster.put("a")
+    cluster.settle()
+    cluster.policies["team"] = NamespacePolicy(labels={"team": "blue"})
+    assert cluster.pod_cache.is_up_to_date
+    cluster.policies["team"] = NamespacePolicy(labels={"team": "blue"}, workload_type="service")
+    assert not cluster.pod_cache.is_up_to_date
+    cluster.settle()
+    assert cluster.scheduled_pod("a").is_service
+
+
+def test_the_labels_of_a_namespace_whose_last_pod_is_gone_are_forgotten(
+    cluster: Cluster,
+) -> None:
+    cluster.put("a")
+    cluster.settle()
+    cluster.policies["team"] = NamespacePolicy(labels={"team": "blue"})
+    assert cluster.pod_cache.is_up_to_date
+    cluster.pod_cache.remove(("team", "a"))
+    assert cluster.pod_cache._facts._relabelled == set()
+
+
 def test_however_often_a_job_and_a_group_change_their_pods_are_classified_once(
     cluster: Cluster,
 ) -> None:
@@ -755,9 +813,9 @@ def test_the_check_of_a_node_ends_at_the_first_unknown_pod(
             looks.append(uid)
             yield uid
 
-    assert not cluster.snapshot_cache.has_seen("one", named())
+    assert not has_seen(cluster, "one", named())
     assert looks == ["uid-a", "made-up"]
-    assert not cluster.snapshot_cache.has_seen("gone", named())
+    assert not has_seen(cluster, "gone", named())
     assert len(looks) == 2
 
 
@@ -788,8 +846,8 @@ def test_a_pod_is_looked_up_as_often_on_a_node_with_one_gang_as_with_a_hundred(
             cluster.put(f"a{number}", labels=GANG | {GROUP: f"g{number}"})
         cluster.put("away", "two", labels=GANG | {GROUP: "g0"})
         named = [Looked("uid-away"), Looked("made-up")]
-        assert cluster.snapshot_cache.has_seen("one", named[:1])
-        assert not cluster.snapshot_cache.has_seen("one", named[1:])
+        assert has_seen(cluster, "one", named[:1])
+        assert not has_seen(cluster, "one", named[1:])
         looks.add(tuple(uid.looks for uid in named))
     assert len(looks) == 1
 
@@ -798,7 +856,7 @@ def test_a_gang_that_has_left_is_known_on_no_node(cluster: Cluster) -> None:
     cluster.put("a", labels=GANG)
     cluster.put("b", "two", labels=GANG)
     cluster.put("b", "two")
-    assert not cluster.snapshot_cache.has_seen("one", ["uid-b"])
+    assert not has_seen(cluster, "one", ["uid-b"])
     cluster.pod_cache.remove(("team", "a"))
     cluster.pod_cache.remove(("team", "b"))
     assert cluster.snapshot_cache._gangs._gang_by_pod_uid == {}

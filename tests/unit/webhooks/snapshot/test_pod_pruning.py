@@ -205,6 +205,13 @@ def test_a_usual_pod_keeps_all_its_labels() -> None:
     assert kept(a_pod({"metadata": {"labels": {"app": "web"}}})).labels == {"app": "web"}
 
 
+def test_a_usual_pending_pod_is_the_same_preemptor_as_with_all_its_fields() -> None:
+    pod = a_pod({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}, node="")
+    preemptor = snapshot_builder.preemptor_of(pod, Facts())
+
+    assert snapshot_builder.preemptor_of(pod_pruning.prune(pod)[0], Facts()) == preemptor
+
+
 @pytest.mark.parametrize("what", ["tolerations", "selectors", "labels"])
 def test_a_pending_pod_that_is_too_large_gets_no_victims(what: str) -> None:
     preemptor = snapshot_builder.preemptor_of(

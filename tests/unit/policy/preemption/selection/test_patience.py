@@ -19,7 +19,7 @@ from reprieve_testing.objects.snapshots import (
 )
 
 PATIENCE = 100
-WAITING = replace(a_preemptor(cpu=2), devices=2.0, waiting_since=after(-10))
+WAITING = replace(a_preemptor(cpu=2), devices=2.0, unschedulable_since=after(-10))
 """It has two devices, so it waits for victims that lose more than 200 device-seconds."""
 MUCH = a_scheduled_pod("much", cpu=2, started=-101)
 LITTLE = a_scheduled_pod("little", cpu=2, started=-100)
@@ -59,7 +59,7 @@ def test_it_waits_for_as_long_as_its_victims_would_lose_more() -> None:
 class Case:
     pod: ScheduledPod = MUCH
     elsewhere: tuple[ScheduledPod, ...] = (LEAVING,)
-    waiting_since: Any = WAITING.waiting_since
+    unschedulable_since: Any = WAITING.unschedulable_since
     may_wait: bool = True
     settings: tuple[tuple[str, Any], ...] = ()
 
@@ -69,8 +69,8 @@ class Case:
     [
         Case(LITTLE),
         Case(SAVES),
-        Case(waiting_since=after(-PATIENCE)),
-        Case(waiting_since=None),
+        Case(unschedulable_since=after(-PATIENCE)),
+        Case(unschedulable_since=None),
         Case(elsewhere=()),
         Case(elsewhere=(a_scheduled_pod("stays"),)),
         Case(elsewhere=(a_scheduled_pod("saves", is_leaving=True),)),
@@ -78,14 +78,14 @@ class Case:
         Case(elsewhere=(deleted_by(-6),)),
         Case(elsewhere=(deleted_by(None),)),
         Case(may_wait=False),
-        Case(waiting_since=after(-60), settings=(("ceiling_seconds", 50),)),
+        Case(unschedulable_since=after(-60), settings=(("ceiling_seconds", 50),)),
         Case(settings=(("victim_order", PRIORITY),)),
     ],
     ids=[
         "the victims lose no more",
         "the victims save",
         "it has waited for long enough",
-        "it is not pending in a cluster",
+        "its scheduler has not said yet that it finds no node",
         "there are no other pods",
         "no other pod leaves",
         "the other pod is not being deleted yet",
@@ -100,7 +100,7 @@ class Case:
 def test_it_takes_the_victims(case: Case) -> None:
     found = decide(
         case.pod,
-        preemptor=replace(WAITING, waiting_since=case.waiting_since),
+        preemptor=replace(WAITING, unschedulable_since=case.unschedulable_since),
         elsewhere=case.elsewhere,
         may_wait=case.may_wait,
         **dict(case.settings),
