@@ -183,6 +183,7 @@ def victim_for_edge(edge: Edge, point: KillPoint, when: When, name: str) -> Scri
         has_owner=point in (LEDGER, FINALIZER_REMOVAL) or event.is_held,
         walltime=edges.walltime_of(edge),
         partner=partner_of(name, event) if way.is_in_gang else None,
+        waits_for_partner=way.is_in_gang,
         trigger_phase=edge.phase,
         trigger=event,
     )
