@@ -254,12 +254,12 @@ class Extender:
                 is_only_best_wanted=True,
                 may_wait=True,
             )
+            gang = _gang_to_place(preemptor)
+            if gang is not None and not search_deadline.cut_short and _is_planned_in_vain(decision):
+                self._failed_gang_plans.record(gang, began_at)
             # No scheduler will act on the result: do not assume it, and do not remember it.
             if deadline.is_missed or is_disconnected():
                 return self._respond(CallOutcome.LATE)
-            gang = _gang_to_place(preemptor)
-            if gang is not None and _is_planned_in_vain(decision):
-                self._failed_gang_plans.record(gang, began_at)
             if decision.best is None and decision.claim is None and decision.reason is None:
                 await self._record_refusals(preemptor, nodes)
             return self._accept(

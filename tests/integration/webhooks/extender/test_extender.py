@@ -452,6 +452,18 @@ def a_gang_without_room() -> FixedClusterView:
     return FixedClusterView([a_scheduled_pod("a", "one"), a_scheduled_pod("b", "two")], preemptors)
 
 
+def with_plans_that_end_at(seconds: float, called: Called, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the time pass only while a gang is planned, and until then."""
+    now, plan = [0.0], GangPlanner.plan
+
+    def plan_until_then(*args: Any) -> Any:
+        now[0] = seconds
+        return plan(*args)
+
+    monkeypatch.setattr(GangPlanner, "plan", plan_until_then)
+    called.extender._monotonic = lambda: now[0]
+
+
 async def test_a_gang_that_cannot_be_placed_is_planned_once_for_all_of_its_pods(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -480,6 +492,38 @@ async def test_a_gang_that_could_not_be_placed_gets_victims_once_the_time_is_ove
         assert await called.call({"one": "a", "two": "b"}) == {"one": victims("a")}
 
 
+async def test_a_gang_whose_plan_took_longer_than_the_scheduler_waits_is_not_planned_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failed_gang_plans, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(failed_gang_plans, "FACTOR", float("inf"))
+    cluster_view = a_gang_without_room()
+    async with serving(cluster_view) as called:
+        with_plans_that_end_at(4.5, called, monkeypatch)
+        await called.refused(an_extender_call({"one": "a", "two": "b"}))
+        assert called.counted(CallOutcome.LATE) == 1
+        assert await called.call({"one": "a", "two": "b"}, "q") == {}
+        assert cluster_view.snapshots_taken == 1
+
+
+async def test_a_gang_for_which_not_all_nodes_were_searched_in_time_is_planned_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failed_gang_plans, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(failed_gang_plans, "FACTOR", float("inf"))
+    cluster_view = a_gang_without_room()
+    async with serving(cluster_view) as called:
+        # It begins, looks what is known, when half of the time is over, and at one node.
+        looks = iter([0.0] * 4)
+        called.extender._monotonic = lambda: next(looks, 2.0)
+        await called.refused(an_extender_call({"one": "a", "two": "b"}))
+        assert called.counted(CallOutcome.LATE) == 1
+        assert called.value("reprieve_extender_passed_over_total", reason="gang-not-placed") == 1
+        called.extender._monotonic = time.monotonic
+        assert await called.call({"one": "a", "two": "b"}) == {}
+        assert cluster_view.snapshots_taken == 2
+
+
 async def test_a_gang_whose_plan_takes_too_long_leaves_no_choice_to_the_scheduler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -487,14 +531,7 @@ async def test_a_gang_whose_plan_takes_too_long_leaves_no_choice_to_the_schedule
     cluster_view = a_gang_without_room()
     cluster_view.scheduled_pods.append(a_scheduled_pod("c", "three"))
     async with serving(cluster_view) as called:
-        seconds, plan = [0.0], GangPlanner.plan
-
-        def plan_until_the_time_is_over(*args: Any) -> Any:
-            seconds[0] = 4.0
-            return plan(*args)
-
-        monkeypatch.setattr(GangPlanner, "plan", plan_until_the_time_is_over)
-        called.extender._monotonic = lambda: seconds[0]
+        with_plans_that_end_at(4.0, called, monkeypatch)
         assert await called.call({"one": "a", "two": "b"}) == {}
         assert called.counted(CallOutcome.NOTHING) == 1
         assert called.value("reprieve_extender_passed_over_total", reason="gang-not-placed") == 3
