@@ -202,7 +202,7 @@ class VictimReconciler:
             request_forgotten=self._notice.request_forgotten,
             has_cleaners=bool(pod_state.pending_cleaners(pod, plan)),
         )
-        seen = self._gang_member.observe(seen, has_room=has_room)
+        seen = self._gang_member.observe(seen, state, has_room=has_room)
         has_left = self._preemptors.has_left(uid)
         is_ready = state.phase in (Phase.SETTLED, Phase.SAVED)
         self._victim_sets.on_gang_observed(uid, waits_for_gang=is_ready and not seen.may_terminate)

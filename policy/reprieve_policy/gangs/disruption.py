@@ -156,6 +156,8 @@ class GangDecision:
     is_in_progress: bool
     """True if members had been notified before this observation."""
     is_cancelled: bool
+    is_held: bool
+    """True if it was cancelled because a budget held one of its pods."""
     newly_included: frozenset[str]
     """The pods that leave because of `origin` and were not part of the decision before."""
     awaited: frozenset[str]
@@ -175,7 +177,8 @@ def decide_gang(identity: str, begun: Eviction, members: Iterable[GangMemberStat
     earlier = [*current, begun] if begun.gang and not is_older else current
     decision_ids = {state.decision_id for state in earlier}
     before = [state for state in states if state.decision_id in decision_ids]
-    is_cancelled = any(state.phase is Phase.CANCELLED for state in before)
+    cancelled = [state for state in before if state.phase is Phase.CANCELLED]
+    is_cancelled = bool(cancelled)
     origin = min(earlier, key=lambda state: state.requested_at, default=begun)
     notified = [state for state in earlier if state.phase not in _NOT_NOTIFIED]
     # Both cases are needed. Without the second, evicting a pod that a scheduler was refused would
@@ -200,6 +203,7 @@ def decide_gang(identity: str, begun: Eviction, members: Iterable[GangMemberStat
         decision_ids=frozenset((*decision_ids, decision_id_of(origin))),
         is_in_progress=is_in_progress,
         is_cancelled=is_cancelled,
+        is_held=is_cancelled and all(map(is_held, cancelled)),
         newly_included=frozenset(included),
         awaited=frozenset([*included, *unanswered]),
     )
@@ -212,6 +216,11 @@ def may_have_left_pods_out(state: Eviction) -> bool:
     """
     is_overtaken = state.outcome is CheckpointOutcome.OVERTAKEN and state.hinted_at is not None
     return bool(state.gang) and (state.phase is not Phase.TERMINATING or is_overtaken)
+
+
+def is_held(state: Eviction) -> bool:
+    """True for a pod that a budget held until its ceiling."""
+    return state.outcome is CheckpointOutcome.HELD_BY_BUDGET
 
 
 def decision_id_of(origin: Eviction) -> str:

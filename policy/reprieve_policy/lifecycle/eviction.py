@@ -192,6 +192,21 @@ def render(eviction: Eviction) -> str:
     return json.dumps({"v": 1, **document}, separators=(",", ":"), ensure_ascii=False)
 
 
+def shortened(eviction: Eviction) -> Eviction:
+    """Return an ended eviction with only what the next one of the pod depends on.
+
+    For a pod whose annotations are full. It is shorter than what the pod carried before: without
+    this, the pod's owner could have the record of a budget's hold removed.
+    """
+    return Eviction(
+        eviction_id=eviction.eviction_id,
+        phase=eviction.phase,
+        requested_at=eviction.requested_at,
+        outcome=eviction.outcome,
+        held_since=eviction.held_since,
+    )
+
+
 def parse(text: str) -> Eviction | None:
     """Return the state, `None` if the text is not one. The pod then counts as having no state."""
     return _parse(text) if len(text) <= MAX_ANNOTATION else None

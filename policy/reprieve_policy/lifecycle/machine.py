@@ -68,6 +68,8 @@ class ObservedVictim:
     counts."""
     gang_size: int = 0
     """How many pods are evicted with it as a unit."""
+    is_gang_held: bool = False
+    """Its eviction is cancelled because a budget holds another pod of its gang."""
     is_set_ready: bool = True
     """False while other victims of its preemptor must be saved first; past the ceiling it no longer
     counts."""
@@ -475,10 +477,18 @@ def _enter_terminating(eviction: Eviction, context: _Context) -> Eviction:
     return replace(eviction, grace_seconds=grace_seconds, deadline=None)
 
 
+def _enter_cancelled(eviction: Eviction, context: _Context) -> Eviction:
+    """Record a gang's hold as the pod's own: its next eviction continues it (`termination`)."""
+    if not context.seen.is_gang_held:
+        return eviction
+    return replace(eviction, outcome=CheckpointOutcome.HELD_BY_BUDGET)
+
+
 _ON_ENTRY = {
     Phase.REQUESTED: _enter_requested,
     Phase.REPRIEVED: _enter_reprieved,
     Phase.SPARED: _enter_spared,
+    Phase.CANCELLED: _enter_cancelled,
     Phase.HINTED: _enter_hinted,
     Phase.EXTENDED: _enter_extended,
     Phase.DEFERRED: _enter_deferred,

@@ -34,7 +34,8 @@ class SuspensionReadiness(Enum):
     """How far a live pod of a Job is, as far as suspending the Job depends on it."""
 
     PREVENTS_SUSPENSION = auto()
-    """It is not a victim, has failed, or may only be evicted: the Job must not be suspended."""
+    """It is not a victim, is reprieved, has failed, or may only be evicted: the Job must not be
+    suspended."""
     SAVING = auto()
     """A victim that may still have work to save."""
     READY = auto()
@@ -94,6 +95,7 @@ def readiness_of(
     if (
         eviction is None
         or eviction.must_evict
+        or eviction.phase is Phase.REPRIEVED
         or (eviction.outcome is not None and not ends_by_suspension(eviction))
     ):
         return SuspensionReadiness.PREVENTS_SUSPENSION

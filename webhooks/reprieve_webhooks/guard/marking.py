@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from reprieve_policy.preemption import guard
+from reprieve_policy.preemption import first_refusal, guard
 from reprieve_policy.preemption.guard import RequestKind
 from reprieve_policy.preemption.selection.snapshot import GangKey
 from reprieve_runtime.client.api import ApiError
@@ -79,8 +79,9 @@ class Marker:
         """Decide again on a pod that changed since the decision; `False` if it is not marked.
 
         Raises `ApiError`. Several victims of a preemptor are reviewed at once, and each review
-        marks all of them. A pod that is evicted is marked though it changes once more: without
-        this, its owner could hold a drain by writing to the pod all the time.
+        marks all of them. A pod that is evicted, or has been refused for a `ceiling`, is marked
+        though it changes once more: without this, its owner could hold a drain, or be deleted
+        without notice, by writing to the pod all the time.
         """
         name, namespace = context.victim.metadata.name or "", context.namespace
         victim = await self._reader.find_pod(namespace, name, context.request_kind)
@@ -92,8 +93,10 @@ class Marker:
         else:
             decision = await self._evaluator.evaluate_for(current, candidate)
         if decision.sets_mark:
-            is_eviction = context.request_kind is RequestKind.EVICTION
-            return await self.mark(current, candidate, also_if_changed=is_eviction)
+            must_mark = context.request_kind is RequestKind.EVICTION or first_refusal.is_over(
+                victim.refused_since, current.facts.settings.ceiling_seconds, self._now()
+            )
+            return await self.mark(current, candidate, also_if_changed=must_mark)
         return decision.is_postponed
 
     async def mark_other_victims(

@@ -25,6 +25,9 @@ class GangEviction:
         self._decision_ids = decision.decision_ids
         self.is_in_progress = decision.is_in_progress
         self.is_cancelled = decision.is_cancelled
+        self.is_held = decision.is_held
+        """True if it was cancelled because a budget holds one of its pods. Without this, the owner
+        of a pod in such a gang could keep it from every preemptor."""
         members = decision.newly_included | decision.awaited
         self.pod_count = len(members)
         self.pods_to_start = [pods[uid] for uid in sorted(members) if uid in pods]
@@ -76,7 +79,7 @@ class GangEviction:
         """Note a state that was written."""
         if state.phase is Phase.CANCELLED and self.accepts_members:
             # Cancelling one pod cancels all: a gang is evicted as a unit or not at all.
-            self.is_cancelled = True
+            self.is_cancelled, self.is_held = True, disruption.is_held(state)
             self._wake_members()
         elif disruption.is_ready_to_delete(state):
             self._mark_ready(uid)

@@ -77,19 +77,27 @@ class GangMember:
             else state
         )
 
-    def observe(self, seen: ObservedVictim, *, has_room: bool) -> ObservedVictim:
-        """Return what is seen of the pod, with what is known of the gang's other pods."""
+    def observe(self, seen: ObservedVictim, state: Eviction, *, has_room: bool) -> ObservedVictim:
+        """Return what is seen of the pod, with what is known of the gang's other pods.
+
+        A budget that holds one of them keeps those that may only be evicted, too, and no pod that a
+        preemptor may have.
+        """
         gang_eviction = self._gang_eviction
         if gang_eviction is None:
             return seen
         # A pod without room for a state cannot carry that it waits with the others.
         protection = gang_eviction.protection if has_room else seen.protection
         is_requested_again = seen.is_requested_again or gang_eviction.is_in_progress
+        is_cancelled = gang_eviction.is_cancelled and (
+            state.must_evict or not gang_eviction.is_held
+        )
         gang_may_be_deleted = gang_eviction.is_in_progress and not gang_eviction.origin.must_evict
         return replace(
             seen,
             protection=None if is_requested_again else protection,
-            is_marked=seen.is_marked and not gang_eviction.is_cancelled,
+            is_marked=seen.is_marked and not is_cancelled,
+            is_gang_held=is_cancelled and gang_eviction.is_held,
             is_requested_again=is_requested_again,
             must_evict=not (gang_may_be_deleted or seen.is_requested_by_deleter),
             may_terminate=gang_eviction.may_terminate(self._uid) or not has_room,

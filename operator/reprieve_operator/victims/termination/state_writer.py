@@ -12,7 +12,7 @@ from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.retries import OptionalWriteDeadline
 from reprieve_operator.cluster.writes import Writes
-from reprieve_policy.lifecycle import termination
+from reprieve_policy.lifecycle import eviction, termination
 from reprieve_policy.lifecycle.cleanup import GIVE_UP_AFTER
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_policy.lifecycle.machine import LifecycleDecision
@@ -82,13 +82,12 @@ class TerminationStateWriter:
     async def _write_terminal(
         self, write: Callable[..., Awaitable[VictimPod]], pod: VictimPod, state: Eviction
     ) -> VictimPod:
-        """Write a state that ends the eviction; a pod without room for it loses its label only."""
-        try:
-            written = await write(pod, state)
-        except ApiError as error:
-            if not error.is_object_too_large:
-                raise
-            written = await write(pod, state, has_room=False)
+        """Write a state that ends the eviction: a short one, or none, if the pod is full."""
+        written = (
+            await _unless_full(write(pod, state))
+            or await _unless_full(write(pod, eviction.shortened(state)))
+            or await write(pod, state, has_room=False)
+        )
         # Without this, a state that never fitted would be acted on again and again.
         self.unpersisted_state = None
         return written
@@ -133,3 +132,13 @@ class TerminationStateWriter:
             "could not write the terminating state; the eviction continues",
             extra={"pod": pod.metadata.key, "error": str(error)},
         )
+
+
+async def _unless_full(write: Awaitable[VictimPod]) -> VictimPod | None:
+    """Return the written pod; `None` if its annotations have no room for that."""
+    try:
+        return await write
+    except ApiError as error:
+        if not error.is_object_too_large:
+            raise
+        return None

@@ -215,6 +215,21 @@ async def test_a_pod_that_is_evicted_is_marked_though_it_changes_all_the_time(
     assert second["uid"] == "uid-of-train"
 
 
+async def test_a_pod_that_was_refused_long_ago_is_marked_though_it_changes_twice(
+    here: GuardFixture,
+) -> None:
+    """It has been refused on another ground, and is protected no more: it gets notice."""
+    late = first_refusal.build_change("uid-of-train", ago(CEILING.total_seconds() + 1))
+    pod = a_victim(annotations=HINT | {late.key: late.value})
+    here.stub.collections[TEAM] = {"train": pod}
+    here.stub.refuses = ConflictOnce(here, pod)
+    response = await here.delete(pod)
+    assert "asked to save a checkpoint first" in response["status"]["message"]
+    second = here.stub.patches[-1][1]["metadata"]
+    assert second["labels"] == {keys.SOFT_EVICTION: "marked"}
+    assert "resourceVersion" not in second
+
+
 async def test_of_two_evictions_at_once_the_second_finds_the_pod_marked(here: GuardFixture) -> None:
     here.stub.collections[TEAM] = {"train": a_victim()}
     here.stub.refuses = ConflictOnce(here, a_victim(labels={keys.SOFT_EVICTION: "evict"}))

@@ -267,6 +267,7 @@ A, B, C = a_member("a"), a_member("b"), a_member("c")
 HINTED, SETTLED, SAVED = a_state(Phase.HINTED), a_state(Phase.SETTLED), a_state(Phase.SAVED)
 CANCELLED, TERMINATING = a_state(Phase.CANCELLED), a_state(Phase.TERMINATING)
 OVERTAKEN = replace(TERMINATING, outcome=CheckpointOutcome.OVERTAKEN)
+HELD = replace(CANCELLED, outcome=CheckpointOutcome.HELD_BY_BUDGET)
 LATER = a_state(Phase.HINTED, decision="second", seconds=300)
 REPRIEVED = replace(a_state(Phase.REPRIEVED), source=Source.KOORDINATOR)
 
@@ -282,6 +283,7 @@ class Case:
     awaited: str = ""
     is_in_progress: bool = False
     is_cancelled: bool = False
+    is_held: bool = False
 
 
 CASES = {
@@ -374,6 +376,21 @@ CASES = {
         members=(a_member("a", CANCELLED), a_member("b", HINTED), C),
         begun=HINTED,
         awaited="b",
+        is_in_progress=True,
+        is_cancelled=True,
+    ),
+    "a member that a budget holds cancels it, and says so": Case(
+        members=(a_member("a", HELD), a_member("b", HINTED)),
+        begun=HINTED,
+        awaited="b",
+        is_in_progress=True,
+        is_cancelled=True,
+        is_held=True,
+    ),
+    "one that is cancelled for another reason as well is not held": Case(
+        members=(a_member("a", HELD), a_member("b", CANCELLED), a_member("c", HINTED)),
+        begun=HINTED,
+        awaited="c",
         is_in_progress=True,
         is_cancelled=True,
     ),
@@ -472,9 +489,10 @@ def test_the_decision_from_one_observation(case: Case) -> None:
         frozenset(case.included),
         frozenset(case.awaited),
     )
-    assert (decision.is_in_progress, decision.is_cancelled) == (
+    assert (decision.is_in_progress, decision.is_cancelled, decision.is_held) == (
         case.is_in_progress,
         case.is_cancelled,
+        case.is_held,
     )
 
 

@@ -51,6 +51,45 @@ FULL = Eviction(
 )
 
 
+ENDED_SHORT = an_eviction().build()
+LAST_STATES = {
+    "after a save": replace(FULL, phase=Phase.TERMINATING, outcome=CheckpointOutcome.SAVED),
+    "without notice": replace(
+        ENDED_SHORT,
+        phase=Phase.TERMINATING,
+        outcome=CheckpointOutcome.SKIPPED,
+        must_evict=True,
+        grace_seconds=0,
+    ),
+    "again": replace(
+        ENDED_SHORT,
+        phase=Phase.TERMINATING,
+        outcome=CheckpointOutcome.SAVED,
+        must_evict=True,
+        grace_seconds=30,
+        held_since=after(-60),
+    ),
+}
+
+
+@pytest.mark.parametrize("carried", LAST_STATES.values(), ids=LAST_STATES)
+def test_a_pod_that_is_full_has_room_for_the_short_record_of_a_budgets_hold(
+    carried: Eviction,
+) -> None:
+    held = replace(carried, phase=Phase.CANCELLED, outcome=CheckpointOutcome.HELD_BY_BUDGET)
+    short = eviction.shortened(held)
+    assert len(eviction.render(short)) <= len(eviction.render(carried))
+    assert eviction.parse(eviction.render(short)) == short
+    kept = (short.eviction_id, short.phase, short.requested_at, short.outcome, short.held_since)
+    assert kept == (
+        held.eviction_id,
+        held.phase,
+        held.requested_at,
+        held.outcome,
+        held.held_since,
+    )
+
+
 def test_fields_that_say_nothing_are_left_out() -> None:
     assert eviction.render(REQUESTED) == (
         '{"v":1,"id":"pod-uid-1795262400","phase":"requested","requestedAt":"2026-11-21T12:00:00Z"}'

@@ -102,6 +102,13 @@ STANDINGS = {
         False,
         SuspensionReadiness.SAVING,
     ),
+    "a victim that is reprieved": (
+        Eviction(
+            eviction_id="e", phase=Phase.REPRIEVED, requested_at=after(0), deadline=after(300)
+        ),
+        False,
+        SuspensionReadiness.PREVENTS_SUSPENSION,
+    ),
     "a victim that may be deleted": (
         ended(CheckpointOutcome.SAVED),
         False,
