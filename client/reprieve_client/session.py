@@ -28,6 +28,8 @@ Save = Callable[[int], Optional[StrPath]]
 Resume = Callable[[Path], Optional[int]]
 """Loads a checkpoint; returns how many steps it has, `None` if its path says it."""
 
+_CURRENT_SECONDS = 60.0
+"""For so long after the answer, the steps since may be lost."""
 MAX_FAILED_SAVES = 3
 """A save that fails is tried again after the next step; then Reprieve is told that nothing is."""
 
@@ -71,6 +73,9 @@ class Session:
         self._last_step: int | None = None
         self._settled_step: int | None = None
         """The step of the last save, or of the last one that was given up."""
+        self._settled_at = float("-inf")
+        self._terminated_step: int | None = None
+        """The first step after SIGTERM."""
         self._saved_at = time.monotonic()
         self.first_step = 0
         """How many steps are done already: those of the checkpoint that the run resumes from."""
@@ -91,6 +96,9 @@ class Session:
     def open(self) -> Session:
         """Resume, and begin to receive requests."""
         found = environment.read()
+        # A framework may train several times with one session.
+        self._last_step = self._settled_step = self._terminated_step = None
+        self._is_last_save_over = False
         if self._handles_sigterm:
             self._termination.install()
         try:
@@ -151,6 +159,8 @@ class Session:
         Where there are several, each of them must call this after the same steps.
         """
         self._last_step = int(step)
+        if self._termination.is_received and self._terminated_step is None:
+            self._terminated_step = self._last_step
         return self._agreement.decide(self._last_step, self._wants_save())
 
     def saving(self, step: int) -> None:
@@ -171,8 +181,10 @@ class Session:
         step = int(step)
         with self._uninterrupted():
             self._failed_saves = 0
-            self._saved_at = time.monotonic()
+            self._saved_at = self._settled_at = time.monotonic()
             self._settled_step = step
+            if self._terminated_step is not None and step >= self._terminated_step:
+                self._is_last_save_over = True
             self._exchange.report(contract.SAVED, step=step, path=contract.printable_path(path))
             self._hint.note_save()
 
@@ -205,7 +217,7 @@ class Session:
             self._exchange.report(contract.SAVING, step=step, message=cut)
         else:
             self._failed_saves = 0
-            self._settled_step = step
+            self._settled_step, self._settled_at = step, time.monotonic()
             self._exchange.report(contract.CANNOT, message=contract.cut_message(message))
 
     @property
@@ -220,9 +232,9 @@ class Session:
 
     @property
     def needs_last_save(self) -> bool:
-        """Whether SIGTERM has come, and steps were done since the last save."""
+        """Whether SIGTERM has come, and much was done since the last save."""
         is_last_save_due = self._termination.is_received and not self._is_last_save_over
-        return is_last_save_due and self._has_unsaved_steps()
+        return is_last_save_due and self._has_unsaved_steps() and not self._has_just_answered()
 
     def note_termination(self) -> None:
         """Behave as after SIGTERM, where a framework handles the signal itself."""
@@ -250,6 +262,16 @@ class Session:
             return False
         return self._settled_step is None or self._last_step > self._settled_step
 
+    def _has_just_answered(self) -> bool:
+        """Whether Reprieve was answered a moment ago, and deletes the pod because of that.
+
+        The pod is usually deleted a few steps after its answer. To save once more would take its
+        grace period, in which a long save is killed. But an answer of long ago is not enough: its
+        request may have been cancelled unnoticed.
+        """
+        is_recent = time.monotonic() - self._settled_at < _CURRENT_SECONDS
+        return is_recent and self._exchange.state in contract.SETTLED
+
     def _save_now(self, step: int) -> None:
         if self._save is None:
             raise ValueError("step needs a save; a program that saves by itself asks should_save")
@@ -268,12 +290,11 @@ class Session:
     def _may_exit_at_once(self) -> bool:
         """Whether SIGTERM ends the program at once, and not after the step that is under way.
 
-        It does so where no step was done, and where none was done since the answer to Reprieve. An
-        answer alone is not enough: its request may have been cancelled hours ago, unnoticed.
+        It does so where no step was done, and where Reprieve has a current answer.
         """
         is_settled = self._exchange.state in contract.SETTLED
-        is_answer_current = is_settled and not self._has_unsaved_steps()
-        return not self._is_busy and (self._last_step is None or is_answer_current)
+        is_answered = is_settled and (not self._has_unsaved_steps() or self._has_just_answered())
+        return not self._is_busy and (self._last_step is None or is_answered)
 
     def _checkpoint_to_resume(self, handed_over: Path | None) -> Path | None:
         """Return what is newest: what Reprieve hands over, or what is in the folder.
@@ -283,7 +304,7 @@ class Session:
         """
         latest = self._folder.latest() if self._folder else None
         if latest is None or handed_over is None:
-            return latest.path if latest else existing(handed_over)
+            return latest.path if latest else handed_over
         inside = self._path_in_folder(handed_over)
         if not inside or latest.step < (step_of(inside[0]) or 0):
             return existing(handed_over) or latest.path

@@ -10,6 +10,7 @@ Give the callback to the Trainer, and begin where it says:
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,8 +102,18 @@ class ReprieveCallback(Callback):  # type: ignore[misc]
         def rename() -> None:
             if trainer.is_global_zero:
                 unfinished.replace(path)
+                for left in self._folder.glob(".step-*.ckpt.new"):
+                    _discard(left)
 
         self._session.complete(step, Outcome(str(path)), rename)
+
+
+def _discard(unfinished: Path) -> None:
+    """Remove what a save left that was killed: a file, or a folder of a strategy in shards."""
+    if unfinished.is_dir():
+        shutil.rmtree(unfinished, ignore_errors=True)
+    else:
+        unfinished.unlink()
 
 
 def _step(checkpoint: Path) -> int:

@@ -173,7 +173,8 @@ def decide_gang(identity: str, begun: Eviction, members: Iterable[GangMemberStat
     states = [member.state for member in members if member.state is not None]
     current = [state for state in states if _is_in_gang_eviction(state, identity)]
     # A pod that another client deleted may be of a decision before this one.
-    is_older = begun.phase is Phase.TERMINATING and bool(current)
+    is_of_current = begun.decision_id in {state.decision_id for state in current}
+    is_older = begun.phase is Phase.TERMINATING and bool(current) and not is_of_current
     earlier = [*current, begun] if begun.gang and not is_older else current
     decision_ids = {state.decision_id for state in earlier}
     before = [state for state in states if state.decision_id in decision_ids]

@@ -330,17 +330,20 @@ def test_a_replacement_resumes_where_reprieve_says(
     assert loaded == [Path(path)]
 
 
-def test_a_path_that_is_gone_is_not_resumed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_path_that_is_gone_is_for_the_program_to_judge(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """It may have a newer save of its own, or the path names a place that is no file system."""
     monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(tmp_path / "gone"))
+    loaded = []
 
-    def resume(_: Path) -> int:
-        raise AssertionError
+    def resume(path: Path) -> int:
+        loaded.append(path)
+        return 5
 
     with reprieve.checkpointing(Training().save, resume) as session:
-        assert (session.first_step, session.resumed_from) == (0, None)
-    assert f"not resuming from {tmp_path}/gone: it is not there" in caplog.text
+        assert session.first_step == 5
+    assert loaded == [tmp_path / "gone"]
 
 
 @pytest.mark.parametrize("handed_over", ["", "true"])
@@ -461,6 +464,57 @@ def test_sigterm_after_the_save_that_was_asked_for_exits_at_once() -> None:
     assert training.saves == [1]
 
 
+def have_a_minute_pass(session: reprieve.Session) -> None:
+    """Let the last answer be of a minute ago."""
+    session._settled_at -= 60
+
+
+def test_sigterm_some_steps_after_an_answer_exits_without_another_save() -> None:
+    """As in most preemptions: a second save would take the grace period."""
+    training = Training()
+
+    def run() -> None:
+        with reprieve.checkpointing(training.save) as session:
+            ask(session)
+            session.step(1)
+            session.step(2)
+            terminate()
+            session.step(3)
+
+    assert exit_status(run) == UNFINISHED
+    assert training.saves == [1]
+
+
+def test_a_session_that_trains_again_saves_on_sigterm() -> None:
+    training = Training()
+
+    def run() -> None:
+        session = reprieve.checkpointing(training.save)
+        with session:
+            session.saved(1000)
+        with session:
+            session.step(1)
+            terminate()
+            session.step(2)
+
+    assert exit_status(run) == UNFINISHED
+    assert training.saves == [2]
+
+
+def test_a_save_that_ends_some_steps_later_is_the_last_one_if_it_began_after_sigterm() -> None:
+    def run() -> None:
+        with reprieve.checkpointing(Training().save) as session:
+            session.should_save(1)
+            terminate()
+            assert session.should_save(2)
+            assert session.should_save(3)
+            session.saved(2)
+            session.exit_if_terminated()
+            raise AssertionError("still running")
+
+    assert exit_status(run) == UNFINISHED
+
+
 @pytest.mark.parametrize("errors", [0, 3])
 def test_sigterm_long_after_an_answer_saves_the_steps_since(errors: int) -> None:
     training = Training(*[OSError("no space left")] * errors)
@@ -472,6 +526,7 @@ def test_sigterm_long_after_an_answer_saves_the_steps_since(errors: int) -> None
                     ask(session)
                 if step == 10:
                     assert answer(session)["state"] == ("cannot" if errors else "saved")
+                    have_a_minute_pass(session)
                     terminate()
 
     assert exit_status(run) == UNFINISHED
@@ -517,6 +572,7 @@ def test_sigterm_saves_a_step_at_which_nothing_could_be_saved() -> None:
             ask(session)
             session.step(1)
             session.step(2, defer_seconds=30)
+            have_a_minute_pass(session)
             terminate()
             session.step(3)
 

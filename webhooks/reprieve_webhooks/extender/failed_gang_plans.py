@@ -17,6 +17,8 @@ FACTOR = 10
 """Times the seconds that the plan took: a gang takes a tenth of a scheduler's time at most."""
 MIN_SECONDS = 0.1
 """What takes less is not remembered: a call about a single pod takes as long."""
+_MAX_SECONDS = 4.0
+"""What a plan may take; the rest of the time, the process was stopped or had to wait."""
 _MAX_GANGS = 1_000
 
 
@@ -32,8 +34,9 @@ class FailedGangPlans:
     def record(self, gang: GangKey, began_at: float) -> None:
         """Remember that no plan for the gang was found, from `began_at` until now."""
         now = self.now()
-        if now - began_at >= MIN_SECONDS:
-            self._ends_at[gang] = now + FACTOR * (now - began_at)
+        took = min(now - began_at, _MAX_SECONDS)
+        if took >= MIN_SECONDS:
+            self._ends_at[gang] = now + FACTOR * took
 
     def has(self, gang: GangKey) -> bool:
         """True if the gang is not planned again now."""

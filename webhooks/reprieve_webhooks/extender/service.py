@@ -52,7 +52,7 @@ the body of a scheduler comes at once."""
 _WATCH_LAG_SECONDS = 0.5
 """For a watch to see what the scheduler's own watch has seen already; normally milliseconds."""
 _POLL_SECONDS = 0.01
-_MAX_AWAITED = 5_000
+_MAX_WAITED_FOR = 5_000
 """Nodes and pods that a wait was spent on; some 1 MB."""
 _MAX_RECORDED_REFUSALS = 16
 """Pods whose first refusal is recorded after one call; a scheduler asks again."""
@@ -147,7 +147,7 @@ class Extender:
         self._cluster_view, self._victim_sets, self._metrics = cluster_view, victim_sets, metrics
         self._reported_free_nodes = ReportedFreeNodes(monotonic=monotonic)
         self._failed_gang_plans = FailedGangPlans(monotonic=monotonic)
-        self._awaited: BoundedDict[tuple[str, str], None] = BoundedDict(_MAX_AWAITED)
+        self._waited_for: BoundedDict[tuple[str, str], None] = BoundedDict(_MAX_WAITED_FOR)
         """The nodes and pods that a call has waited for already, and no watch has shown."""
         self._schedulers = schedulers
         self._searches_all_nodes = searches_all_nodes
@@ -317,19 +317,21 @@ class Extender:
         Not for a pod that an earlier call has waited for: it may stay with its scheduler for long
         before it is bound to its node.
         """
-        wait = _Deadline(min(self._monotonic() + _WATCH_LAG_SECONDS, deadline.at), self._monotonic)
+        began_at = self._monotonic()
+        wait = _Deadline(min(began_at + _WATCH_LAG_SECONDS, deadline.at), self._monotonic)
         unseen = dict.fromkeys(args.candidates, "")
         while True:
             preemptor_found = self._find_preemptor(args.preemptor_uid) is not None
             # Without this, a client that invents a preemptor would make each pass check every node.
             if preemptor_found or wait.is_over:
                 unseen = self._find_unseen(unseen, args)
-                awaited = unseen.items() - self._awaited.keys()
+                to_wait_for = unseen.items() - self._waited_for.keys()
                 if (
-                    preemptor_found and not awaited and self._cluster_view.is_up_to_date
+                    preemptor_found and not to_wait_for and self._cluster_view.is_up_to_date
                 ) or wait.is_over:
-                    for each in awaited:
-                        self._awaited[each] = None
+                    is_whole = to_wait_for and self._monotonic() >= began_at + _WATCH_LAG_SECONDS
+                    if preemptor_found and is_whole:
+                        self._waited_for.update(dict.fromkeys(to_wait_for))
                     return [node for node in args.candidates if node not in unseen]
             await asyncio.sleep(_POLL_SECONDS)
 

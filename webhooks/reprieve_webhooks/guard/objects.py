@@ -70,7 +70,7 @@ class GuardedPod(Pod):
         return labels.get(keys.SOFT_EVICTION) in mark.REQUESTING_VALUES
 
     @property
-    def marked_after(self) -> str | None:
+    def eviction_before_mark(self) -> str | None:
         """The id of the eviction before its pending mark, or ""; `None` without a pending mark.
 
         It tells the mark from those that the operator handled. The mark itself would not do: who

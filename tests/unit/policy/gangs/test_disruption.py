@@ -358,6 +358,16 @@ CASES = {
         awaited="b",
         is_in_progress=True,
     ),
+    "it leads one that was only requested, and no replacement of its own": Case(
+        members=(
+            a_member("a", OVERTAKEN),
+            a_member("b", a_state(Phase.REQUESTED)),
+            a_member("c", age=-1),
+        ),
+        begun=OVERTAKEN,
+        awaited="b",
+        is_in_progress=True,
+    ),
     "one of an earlier decision does not lead those of the present one": Case(
         members=(a_member("a", OVERTAKEN), a_member("b", LATER, age=-200), a_member("c", age=-200)),
         begun=OVERTAKEN,
