@@ -73,7 +73,7 @@ SEEN = {
 def test_whether_the_eviction_api_must_be_used_where(
     gang_eviction: GangEviction, seen: ObservedVictim, *, must_evict: bool
 ) -> None:
-    assert member_of(gang_eviction).observe(seen, has_room=True).must_evict is must_evict
+    assert member_of(gang_eviction).observe(seen, EVICTED, has_room=True).must_evict is must_evict
 
 
 BEGINS = {
