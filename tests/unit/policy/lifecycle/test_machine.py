@@ -1007,6 +1007,19 @@ def test_an_eviction_of_a_protected_pod_waits_and_changes_nothing() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("is_gang_held", "outcome"),
+    [(False, CheckpointOutcome.CANCELLED), (True, CheckpointOutcome.HELD_BY_BUDGET)],
+)
+def test_a_pod_that_stays_because_a_budget_holds_its_gang_was_held_itself(
+    *, is_gang_held: bool, outcome: CheckpointOutcome
+) -> None:
+    hinted = an_eviction().in_phase(HINTED, deadline=after(60)).build()
+    seen = ObservedVictim(is_marked=False, is_gang_held=is_gang_held)
+    stays = machine.decide(hinted, seen, AUTO, SETTINGS, after(5)).eviction
+    assert (stays.phase, stays.outcome) == (Phase.CANCELLED, outcome)
+
+
 def test_a_gang_member_of_an_evicted_pod_is_evicted() -> None:
     origin = replace(an_eviction().build(), must_evict=True)
     assert machine.begin_as_gang_member(origin, "second", after(7)).must_evict
