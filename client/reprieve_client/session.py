@@ -362,7 +362,8 @@ def checkpointing(
         hint: The value of the pod's annotation `reprieve.dev/checkpoint-hint`; without it, that of
             `REPRIEVE_CHECKPOINT_HINT`, or the agent's file where the agent runs.
         agreement: How several processes decide to save after the same step.
-        handle_sigterm: Exit with 143 on SIGTERM, after a save of the steps since the last one.
+        handle_sigterm: Exit with 143 on SIGTERM, after a save of the steps since the last one,
+            unless Reprieve was answered less than a minute ago.
     """
     return Session(
         save,

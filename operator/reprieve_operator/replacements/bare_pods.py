@@ -29,6 +29,7 @@ from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import bare_pod, ledger, replacement_annotations
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_runtime.client.api import ApiError
+from reprieve_runtime.client.api_error import unreadable_error
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.single_flight import SingleFlight
 
@@ -183,7 +184,7 @@ class BarePodController:
                     await self._recreate(uid, place)
         except msgspec.MsgspecError as error:
             # An unreadable record must not block the others.
-            self._back_off(uid, place, ApiError(0, "Unreadable", str(error)))
+            self._back_off(uid, place, unreadable_error(error))
         except ApiError as error:
             self._back_off(uid, place, error)
         if uid not in self._store.pending:

@@ -21,7 +21,7 @@ from enum import Enum, auto
 from reprieve_policy.config.annotation_values import OneOf
 from reprieve_policy.keys import DISRUPTION_MODE
 from reprieve_policy.kube.objects import ObjectMeta, annotations_of, controller_of
-from reprieve_policy.lifecycle import cleanup
+from reprieve_policy.lifecycle import cleanup, termination
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.transitions import TERMINAL
 
@@ -204,7 +204,7 @@ def decide_gang(identity: str, begun: Eviction, members: Iterable[GangMemberStat
         decision_ids=frozenset((*decision_ids, decision_id_of(origin))),
         is_in_progress=is_in_progress,
         is_cancelled=is_cancelled,
-        is_held=is_cancelled and all(map(is_held, cancelled)),
+        is_held=is_cancelled and all(map(termination.was_held_by_budget, cancelled)),
         newly_included=frozenset(included),
         awaited=frozenset([*included, *unanswered]),
     )
@@ -217,11 +217,6 @@ def may_have_left_pods_out(state: Eviction) -> bool:
     """
     is_overtaken = state.outcome is CheckpointOutcome.OVERTAKEN and state.hinted_at is not None
     return bool(state.gang) and (state.phase is not Phase.TERMINATING or is_overtaken)
-
-
-def is_held(state: Eviction) -> bool:
-    """True for a pod that a budget held until its ceiling."""
-    return state.outcome is CheckpointOutcome.HELD_BY_BUDGET
 
 
 def decision_id_of(origin: Eviction) -> str:

@@ -143,6 +143,11 @@ def is_held_by_budget(eviction: Eviction) -> bool:
     return eviction.must_evict and may_be_held and eviction.phase not in TERMINAL
 
 
+def was_held_by_budget(eviction: Eviction) -> bool:
+    """True for a victim whose eviction was cancelled because a budget held it, or its gang."""
+    return eviction.outcome is CheckpointOutcome.HELD_BY_BUDGET
+
+
 def budget_held_since(eviction: Eviction) -> datetime:
     """Return since when other pods wait for a victim that a budget holds."""
     return eviction.held_since or eviction.requested_at
@@ -193,8 +198,9 @@ def is_urgent(eviction: Eviction, settings: PolicySettings, now: datetime) -> bo
 
 
 def _previous_hold_began(before: Eviction, settings: PolicySettings) -> datetime | None:
-    was_held = before.outcome is CheckpointOutcome.HELD_BY_BUDGET
-    return before.held_since or (ceiling_of(before, settings) if was_held else None)
+    return before.held_since or (
+        ceiling_of(before, settings) if was_held_by_budget(before) else None
+    )
 
 
 def _is_on_lost_node(eviction: Eviction) -> bool:

@@ -26,7 +26,7 @@ from kubernetes.aio.client import ApiClient
 from reprieve_policy.kube.objects import ObjectMeta
 from reprieve_runtime.deep import decode
 
-from .api_error import ANSWER_TOO_LARGE, UNREADABLE, Status, error_from_status
+from .api_error import ANSWER_TOO_LARGE, Status, error_from_status, unreadable_error
 from .api_error import ApiError as ApiError  # noqa: PLC0414 - callers import both from here
 from .login import connection_configuration
 from .paths import has_dot_segment
@@ -378,7 +378,7 @@ def _read(text: bytes, decode_as: type[T]) -> T:
     try:
         return decode(text, decode_as)
     except msgspec.MsgspecError as error:
-        raise ApiError(0, UNREADABLE, str(error)) from error
+        raise unreadable_error(error) from error
 
 
 def _to_api_error(response: aiohttp.ClientResponse, text: bytes) -> ApiError:

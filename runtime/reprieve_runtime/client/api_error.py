@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 ANSWER_TOO_LARGE = "TooLarge"
 """The reason where the answer has more bytes than the caller reads."""
-UNREADABLE = "Unreadable"
+_UNREADABLE = "Unreadable"
 """The reason where the answer is no object of the type that was asked for."""
 _TOO_LARGE_MESSAGES: Mapping[int, Sequence[str]] = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ("",),
@@ -51,7 +51,7 @@ class ApiError(Exception):
     @property
     def is_unreadable(self) -> bool:
         """Something answered, such as a proxy with a page of its own, which cannot be read."""
-        return self.reason == UNREADABLE
+        return self.reason == _UNREADABLE
 
     @property
     def is_unanswered(self) -> bool:
@@ -96,6 +96,11 @@ class ApiError(Exception):
     def is_forbidden(self) -> bool:
         """The caller lacks the permission (403)."""
         return self.status == HTTPStatus.FORBIDDEN
+
+
+def unreadable_error(error: Exception) -> ApiError:
+    """Return the error of an answer, or of a stored object, that could not be decoded."""
+    return ApiError(0, _UNREADABLE, str(error))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from .api import Api, ApiError, Params
+from .api_error import unreadable_error
 from .reflector_store import HasMetadata, ListInProgress, ReflectorStore
 from .stored import Key as Key  # noqa: PLC0414 - callers import it from here
 from .stored import OnUnreadable, WatchEvent
@@ -171,7 +172,7 @@ class Reflector(Generic[K, V]):
                 pause = self._retry_delay(error)
             except msgspec.MsgspecError as error:
                 # The answer itself is unreadable, not one object of it.
-                pause = self._retry_delay(ApiError(0, "Unreadable", str(error)))
+                pause = self._retry_delay(unreadable_error(error))
             await asyncio.sleep(pause)
 
     def _retry_delay(self, error: ApiError) -> float:

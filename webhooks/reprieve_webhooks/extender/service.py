@@ -329,8 +329,11 @@ class Extender:
                 if (
                     preemptor_found and not to_wait_for and self._cluster_view.is_up_to_date
                 ) or wait.is_over:
-                    is_whole = to_wait_for and self._monotonic() >= began_at + _WATCH_LAG_SECONDS
-                    if preemptor_found and is_whole:
+                    if (
+                        preemptor_found
+                        and to_wait_for
+                        and self._monotonic() >= began_at + _WATCH_LAG_SECONDS
+                    ):
                         self._waited_for.update(dict.fromkeys(to_wait_for))
                     return [node for node in args.candidates if node not in unseen]
             await asyncio.sleep(_POLL_SECONDS)

@@ -95,10 +95,10 @@ class Marker:
     ) -> bool:
         """Read the pod, decide on it, and mark it; `False` if it is not marked.
 
-        Several victims of a preemptor are reviewed at once, and each review
-        marks all of them. A pod that is evicted, or has been refused for a `ceiling`, is marked
-        though it changes once more: without this, its owner could hold a drain, or be deleted
-        without notice, by writing to the pod all the time.
+        Several victims of a preemptor are reviewed at once, and each review marks all of them. A
+        pod that is evicted, or was refused a `ceiling` ago, is marked though it changes once more.
+        Without this, an owner who writes to the pod all the time could hold a drain, and a pod that
+        was refused before would be deleted without notice.
         """
         name, namespace = context.victim.metadata.name or "", context.namespace
         victim = await self._reader.find_pod(namespace, name, context.request_kind)

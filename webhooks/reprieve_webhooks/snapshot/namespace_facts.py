@@ -78,7 +78,7 @@ class NamespaceFacts:
             return set()
         self._compared_version = version
         inputs = _policy_inputs_of(self._facts_of(""))
-        changed = {name for name in list(self._facts) if self._has_other_policy(name)}
+        changed = self._compare_policies()
         if inputs != self._policy_inputs:
             self._policy_inputs, changed = inputs, set(self._facts)
         for name in changed:
@@ -93,16 +93,19 @@ class NamespaceFacts:
         relabelled, self._relabelled = self._relabelled, set()
         return relabelled
 
-    def _has_other_policy(self, name: str) -> bool:
-        """True if the policy of a Namespace has changed; take up labels that have changed."""
-        before, now = self._facts[name].namespace, self._facts_of(name)
-        if now.namespace == before:
-            return False
-        if _without_labels(now.namespace) != _without_labels(before):
-            return True
-        self._facts[name] = now
-        self._relabelled.add(name)
-        return False
+    def _compare_policies(self) -> set[str]:
+        """Return the Namespaces whose policy has changed; take up labels that have changed."""
+        changed = set()
+        for name, facts in list(self._facts.items()):
+            before, now = facts.namespace, self._facts_of(name)
+            if now.namespace == before:
+                continue
+            if _without_labels(now.namespace) != _without_labels(before):
+                changed.add(name)
+            else:
+                self._facts[name] = now
+                self._relabelled.add(name)
+        return changed
 
 
 def _without_labels(policy: NamespacePolicy) -> NamespacePolicy:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_policy.gangs import disruption
 from reprieve_policy.gangs.disruption import GangDecision
+from reprieve_policy.lifecycle import termination
 from reprieve_policy.lifecycle.eviction import Eviction, Phase, Protection
 from reprieve_policy.lifecycle.transitions import TERMINAL
 from reprieve_runtime.waiting import wait_at_most
@@ -79,7 +80,7 @@ class GangEviction:
         """Note a state that was written."""
         if state.phase is Phase.CANCELLED and self.accepts_members:
             # Cancelling one pod cancels all: a gang is evicted as a unit or not at all.
-            self.is_cancelled, self.is_held = True, disruption.is_held(state)
+            self.is_cancelled, self.is_held = True, termination.was_held_by_budget(state)
             self._wake_members()
         elif disruption.is_ready_to_delete(state):
             self._mark_ready(uid)

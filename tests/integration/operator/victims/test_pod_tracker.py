@@ -65,11 +65,14 @@ class SlowApiServer(OnePodApiServer):
         await self.may_answer.wait()
         return pod
 
-    async def begin_read(self, tracker: PodTracker) -> "asyncio.Task[bool]":
-        """Begin to read the pod; return once the API server was asked."""
+    async def begin_reread(self, known: VictimPod) -> "tuple[PodTracker, asyncio.Task[bool]]":
+        """Begin to read a known pod again; return once the API server was asked."""
+        tracker = self.tracker()
+        tracker.on_pod_update(known)
+        tracker.request_reread()
         reading = asyncio.create_task(tracker.refresh(CallPriority.RECORD))
         await self.is_asked.wait()
-        return reading
+        return tracker, reading
 
 
 def a_pod(version: str, *, phase: str = "Running", **more: object) -> VictimPod:
@@ -157,10 +160,7 @@ async def test_a_mark_that_was_removed_before_a_write_by_the_uid_stays_removed()
 
 async def test_a_read_that_is_older_than_what_the_watch_has_shown_meanwhile_is_dropped() -> None:
     api_server = SlowApiServer(pod=a_pod("8"))
-    tracker = api_server.tracker()
-    tracker.on_pod_update(a_pod("7"))
-    tracker.request_reread()
-    reading = await api_server.begin_read(tracker)
+    tracker, reading = await api_server.begin_reread(a_pod("7"))
     tracker.on_pod_update(a_pod("9"))
     api_server.may_answer.set()
     assert await reading
@@ -178,10 +178,7 @@ async def test_a_read_that_is_older_than_what_was_known_before_is_kept() -> None
 
 async def test_a_pod_that_leaves_the_watch_during_a_read_is_read_again() -> None:
     api_server = SlowApiServer(pod=a_pod("8"))
-    tracker = api_server.tracker()
-    tracker.on_pod_update(a_pod("7"))
-    tracker.request_reread()
-    reading = await api_server.begin_read(tracker)
+    tracker, reading = await api_server.begin_reread(a_pod("7"))
     tracker.on_left_watch()
     api_server.pod = None
     api_server.may_answer.set()

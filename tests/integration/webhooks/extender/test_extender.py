@@ -464,11 +464,16 @@ def with_plans_that_end_at(seconds: float, called: Called, monkeypatch: pytest.M
     called.extender._monotonic = lambda: now[0]
 
 
+def remember_failed_plans(monkeypatch: pytest.MonkeyPatch, factor: float = float("inf")) -> None:
+    """Remember each plan of a gang that failed, for so many times as long as it took."""
+    monkeypatch.setattr(failed_gang_plans, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(failed_gang_plans, "FACTOR", factor)
+
+
 async def test_a_gang_that_cannot_be_placed_is_planned_once_for_all_of_its_pods(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(failed_gang_plans, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(failed_gang_plans, "FACTOR", float("inf"))
+    remember_failed_plans(monkeypatch)
     cluster_view = a_gang_without_room()
     async with serving(cluster_view) as called:
         for uid in MEMBERS:
@@ -483,8 +488,7 @@ async def test_a_gang_that_cannot_be_placed_is_planned_once_for_all_of_its_pods(
 async def test_a_gang_that_could_not_be_placed_gets_victims_once_the_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(failed_gang_plans, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(failed_gang_plans, "FACTOR", 0.0)
+    remember_failed_plans(monkeypatch, factor=0.0)
     cluster_view = a_gang_without_room()
     async with serving(cluster_view) as called:
         assert await called.call({"one": "a", "two": "b"}) == {}
@@ -495,8 +499,7 @@ async def test_a_gang_that_could_not_be_placed_gets_victims_once_the_time_is_ove
 async def test_a_gang_whose_plan_took_longer_than_the_scheduler_waits_is_not_planned_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(failed_gang_plans, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(failed_gang_plans, "FACTOR", float("inf"))
+    remember_failed_plans(monkeypatch)
     cluster_view = a_gang_without_room()
     async with serving(cluster_view) as called:
         with_plans_that_end_at(4.5, called, monkeypatch)
@@ -509,8 +512,7 @@ async def test_a_gang_whose_plan_took_longer_than_the_scheduler_waits_is_not_pla
 async def test_a_gang_for_which_not_all_nodes_were_searched_in_time_is_planned_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(failed_gang_plans, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(failed_gang_plans, "FACTOR", float("inf"))
+    remember_failed_plans(monkeypatch)
     cluster_view = a_gang_without_room()
     async with serving(cluster_view) as called:
         # It begins, looks what is known, when half of the time is over, and at one node.

@@ -201,13 +201,19 @@ class ConflictOnce(dict[str, int]):
         return self.pop(path, otherwise)
 
 
-async def test_a_pod_that_is_evicted_is_marked_though_it_changes_all_the_time(
-    here: GuardFixture,
-) -> None:
+def refused_long_ago_and_changing(here: GuardFixture) -> Any:
+    """Return a pod that was refused a ceiling ago, and has changed when it is marked first."""
     late = first_refusal.build_change("uid-of-train", ago(CEILING.total_seconds() + 1))
     pod = a_victim(annotations=HINT | {late.key: late.value})
     here.stub.collections[TEAM] = {"train": pod}
     here.stub.refuses = ConflictOnce(here, pod)
+    return pod
+
+
+async def test_a_pod_that_is_evicted_is_marked_though_it_changes_all_the_time(
+    here: GuardFixture,
+) -> None:
+    refused_long_ago_and_changing(here)
     assert code_of(await here.evict()) == 429
     first, second = (patch["metadata"] for _, patch in here.stub.patches)
     assert first["labels"] == second["labels"] == {keys.SOFT_EVICTION: "evict"}
@@ -219,10 +225,7 @@ async def test_a_pod_that_was_refused_long_ago_is_marked_though_it_changes_twice
     here: GuardFixture,
 ) -> None:
     """It has been refused on another ground, and is protected no more: it gets notice."""
-    late = first_refusal.build_change("uid-of-train", ago(CEILING.total_seconds() + 1))
-    pod = a_victim(annotations=HINT | {late.key: late.value})
-    here.stub.collections[TEAM] = {"train": pod}
-    here.stub.refuses = ConflictOnce(here, pod)
+    pod = refused_long_ago_and_changing(here)
     response = await here.delete(pod)
     assert "asked to save a checkpoint first" in response["status"]["message"]
     second = here.stub.patches[-1][1]["metadata"]

@@ -51,18 +51,17 @@ FULL = Eviction(
 )
 
 
-ENDED_SHORT = an_eviction().build()
 LAST_STATES = {
     "after a save": replace(FULL, phase=Phase.TERMINATING, outcome=CheckpointOutcome.SAVED),
     "without notice": replace(
-        ENDED_SHORT,
+        REQUESTED,
         phase=Phase.TERMINATING,
         outcome=CheckpointOutcome.SKIPPED,
         must_evict=True,
         grace_seconds=0,
     ),
     "again": replace(
-        ENDED_SHORT,
+        REQUESTED,
         phase=Phase.TERMINATING,
         outcome=CheckpointOutcome.SAVED,
         must_evict=True,
