@@ -140,7 +140,8 @@ class CertificateFiles:
                 _LOG.info("serving certificate loaded", extra=extra)
                 self.is_ready = True
         except (OSError, ValueError) as error:
-            self._rejected = pair
+            # An operating system that is short of files or memory says nothing about the pair.
+            self._rejected = pair if isinstance(error, ValueError) else None
             self._count_failure()
             _LOG.warning("could not load the serving certificate", extra={"error": str(error)})
 

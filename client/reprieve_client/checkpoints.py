@@ -69,7 +69,8 @@ class CheckpointFolder:
     def write(self, step: int, write: Callable[[Path], object]) -> Path:
         """Call `write` with an empty folder, and make what it wrote there the checkpoint of `step`.
 
-        There is never a second checkpoint of one step: if it is there, `write` is not called.
+        There is never a second checkpoint of one step: if it is there, `write` is not called. So of
+        several processes that save the same step, one writes it all, such as rank 0.
         """
         target = self.path / f"step-{step}"
         if target.is_dir():
@@ -107,12 +108,15 @@ class CheckpointFolder:
             _discard(unfinished)
 
     def _clean(self, step: int) -> None:
-        """Delete old checkpoints, and what killed processes left unfinished up to `step`."""
+        """Delete old checkpoints, and what killed processes left unfinished before `step`.
+
+        Another process may still be writing the same step.
+        """
         for checkpoint in self.all()[: -self._keep]:
             _discard(checkpoint.path)
         for path in self.path.iterdir():
             match = _UNFINISHED.fullmatch(path.name)
-            if match and int(match[1]) <= step:
+            if match and int(match[1]) < step:
                 _discard(path)
             elif path.name.startswith(_DISCARDED):
                 shutil.rmtree(path, ignore_errors=True)

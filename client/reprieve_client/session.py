@@ -95,8 +95,9 @@ class Session:
 
     def open(self) -> Session:
         """Resume, and begin to receive requests."""
+        # A framework may train several times with one session, and may not end the last training.
+        self.close()
         found = environment.read()
-        # A framework may train several times with one session.
         self._last_step = self._settled_step = self._terminated_step = None
         self._is_last_save_over = False
         if self._handles_sigterm:
@@ -277,7 +278,7 @@ class Session:
             raise ValueError("step needs a save; a program that saves by itself asks should_save")
         with self._uninterrupted():
             self.saving(step)
-            self.complete(step, _try(self._save, step))
+            self.complete(step, try_save(self._save, step))
 
     @contextmanager
     def _uninterrupted(self) -> Iterator[None]:
@@ -376,7 +377,7 @@ def checkpointing(
     )
 
 
-def _try(save: Save, step: int) -> Outcome:
+def try_save(save: Save, step: int) -> Outcome:
     """Save; an error is an outcome, because training goes on and the save is tried again."""
     try:
         path: StrPath | None = save(step)

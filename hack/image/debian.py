@@ -7,10 +7,12 @@ changes there.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import platform
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
@@ -104,6 +106,11 @@ def packages(of: Release, progress: Progress) -> list[Package]:
     Those of the lock, or, where the mirror no longer has one of them, the newest of all: apt has
     resolved them together.
     """
+    with _alone(of):
+        return _fetch(of, progress)
+
+
+def _fetch(of: Release, progress: Progress) -> list[Package]:
     locked = read_lock(of.lock)
     if locked and all(package.file.exists() for package in locked):
         return locked
@@ -199,6 +206,15 @@ def _keep(file: Path, package: Package) -> None:
         file.unlink()
         raise ImageError(f"{package.name} {package.version} is not what its checksum says")
     file.replace(package.file)
+
+
+@contextmanager
+def _alone(of: Release) -> Iterator[None]:
+    """Wait until no other build uses the cache of this architecture, where apt would fail."""
+    _home().mkdir(parents=True, exist_ok=True)
+    with (_home() / f"{of.architecture}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _home() -> Path:

@@ -57,6 +57,7 @@ class PlayedCluster:
     )
     sets: VictimSets = field(init=False)
     registry: ReconcilerRegistry = field(init=False)
+    policy: SimpleNamespace = field(init=False)
     _version: int = 0
 
     def __post_init__(self) -> None:
@@ -67,7 +68,8 @@ class PlayedCluster:
         namespaces: Any = SimpleNamespace(
             get=lambda _: NamespacePolicy(), is_terminating=lambda _: False
         )
-        policy: Any = SimpleNamespace(current=PolicySettings(ceiling_seconds=self.ceiling_seconds))
+        self.policy = SimpleNamespace(current=PolicySettings(ceiling_seconds=self.ceiling_seconds))
+        policy: Any = self.policy
 
         async def nothing(*_: object, **__: object) -> None: ...
 

@@ -25,6 +25,14 @@ from .installation import Absence, Installation
 _STUCK_AFTER = timedelta(seconds=60)
 """As the operator counts `reprieve_stuck_victims`."""
 _GUARD_PATH = "/guard"
+_POD_WEBHOOK = "pods.reprieve.dev"
+_ADMITS_UNCHECKED = (
+    "new claims to be non-preemptible are refused and all else is admitted unchecked"
+)
+_REFUSES_PODS = (
+    "all new pods are refused, but those of kube-system, of Reprieve and of namespaces with "
+    'reprieve.dev/enforcement: "off" (failurePolicy: Fail)'
+)
 _SHOWN = 5
 
 
@@ -195,16 +203,27 @@ def _webhooks(state: ClusterState) -> StatusRow:
         )
     ready, wanted = found.status.readyReplicas, found.spec.replicas
     is_down = ready == 0
+    meanwhile = _REFUSES_PODS if _refuses_pods(state) else _ADMITS_UNCHECKED
     return StatusRow(
         subject="webhooks",
         health=Health.PROBLEM if is_down else Health.OK,
         detail=f"{ready} of {wanted} replicas ready",
         advice=(
             f"kubectl describe pods -n {state.installation.namespace}; until a replica is ready, "
-            "new claims to be non-preemptible are refused and all else is admitted unchecked"
+            f"{meanwhile}"
             if is_down
             else ""
         ),
+    )
+
+
+def _refuses_pods(state: ClusterState) -> bool:
+    """Whether an outage of the webhooks refuses each new pod (`failurePolicy: Fail`)."""
+    return any(
+        webhook.name == _POD_WEBHOOK and webhook.failurePolicy == "Fail"
+        for each in (state.installation.mutating, state.validating)
+        if isinstance(each, WebhookConfiguration)
+        for webhook in each.webhooks or ()
     )
 
 

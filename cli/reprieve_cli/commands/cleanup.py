@@ -173,7 +173,8 @@ async def _cleanup(
             "stop it first, or pass --force",
             err=True,
         )
-        return EXIT_FAILED
+        if not is_dry_run:
+            return EXIT_FAILED
     failures = 0
     # The status line appears on a terminal only.
     with Console(stderr=True).status("reading pods and their owners"):

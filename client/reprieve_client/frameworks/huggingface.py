@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 
 from reprieve_client import environment
 from reprieve_client.agreement import Agreement, Outcome
-from reprieve_client.checkpoints import atomic_write, existing
+from reprieve_client.checkpoints import atomic_write
 from reprieve_client.session import checkpointing
 
 _COMPLETE = "reprieve-complete"
@@ -36,9 +36,13 @@ class ReprieveCallback(TrainerCallback):  # type: ignore[misc]
         self._is_asked = False
 
     def resume_from(self, output_folder: str) -> str | None:
-        """Return the newest whole checkpoint; `None` without one."""
+        """Return the newest whole checkpoint; `None` without one.
+
+        With an empty folder, it is the one that Reprieve hands over. If that is gone, the Trainer
+        ends with an error: to start anew would lose all work unnoticed.
+        """
         whole = [mark.parent for mark in Path(output_folder).glob(f"checkpoint-*/{_COMPLETE}")]
-        newest = max(whole, key=_step, default=None) or existing(environment.read().resume_path)
+        newest = max(whole, key=_step, default=None) or environment.read().resume_path
         return None if newest is None else str(newest)
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:

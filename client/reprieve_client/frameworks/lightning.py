@@ -2,7 +2,7 @@
 
 Give the callback to the Trainer, and begin where it says:
 
-    callback = ReprieveCallback("/checkpoints/run-1")
+    callback = ReprieveCallback("/checkpoints/run-1", every_seconds=1800)
     trainer = Trainer(callbacks=[callback])
     trainer.fit(model, data, ckpt_path=callback.resume_from())
 """
@@ -10,20 +10,26 @@ Give the callback to the Trainer, and begin where it says:
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reprieve_client import environment
 from reprieve_client.agreement import Agreement, Outcome
-from reprieve_client.checkpoints import StrPath, existing
-from reprieve_client.session import checkpointing
+from reprieve_client.checkpoints import StrPath
+from reprieve_client.session import Session, checkpointing, try_save
 from reprieve_client.termination import UNFINISHED
 
 if TYPE_CHECKING or importlib.util.find_spec("lightning") is None:
     from pytorch_lightning import Callback
 else:
     from lightning.pytorch import Callback
+
+_COMPLETE = re.compile(r"step-(\d+)\.ckpt")
+_UNFINISHED = re.compile(r"\.step-(\d+)\.ckpt\.new")
+_KEPT = 2
+"""How many checkpoints stay, as with a `CheckpointFolder`."""
 
 
 class ReprieveCallback(Callback):  # type: ignore[misc]
@@ -38,29 +44,45 @@ class ReprieveCallback(Callback):  # type: ignore[misc]
     wait for in vain. Ask them by a hint other than `sigterm:`.
 
     Args:
-        folder: Where checkpoints are saved, as `step-N.ckpt`.
+        folder: Where checkpoints are saved, as `step-N.ckpt`; the last two stay. A folder of its
+            own: `resume_from` looks only here, and not at what a `ModelCheckpoint` saves.
+        every_seconds: Save also without a request, when the last save is so long ago. Without it, a
+            program that crashes begins where it was last asked to save.
         agreement: How several processes decide; for several GPUs, a function that is called once
             they are connected, such as `frameworks.pytorch.all_ranks`.
         hint: As for `checkpointing`.
     """
 
-    def __init__(self, folder: StrPath, *, agreement: Any = None, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: StrPath,
+        *,
+        every_seconds: float | None = None,
+        agreement: Any = None,
+        hint: str | None = None,
+    ) -> None:
         self._folder = Path(folder)
+        self._every_seconds = every_seconds
         self._make_agreement = agreement
         self._hint = hint
-        self._session = checkpointing(hint=hint, handle_sigterm=False)
+        self._session = self._new_session(None)
         self._last_step = 0
 
     def resume_from(self) -> str | None:
-        """Return the newest checkpoint; `None` without one."""
-        newest = max(self._folder.glob("step-*.ckpt"), key=_step, default=None)
-        newest = newest or existing(environment.read().resume_path)
+        """Return the newest checkpoint; `None` without one.
+
+        With an empty folder, it is the one that Reprieve hands over. If that is gone, the Trainer
+        ends with an error: to start anew would lose all work unnoticed.
+        """
+        checkpoints = _find(self._folder, _COMPLETE)
+        newest = checkpoints[-1][1] if checkpoints else environment.read().resume_path
         return None if newest is None else str(newest)
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         """Begin to receive requests."""
         agreement: Agreement | None = self._make_agreement and self._make_agreement()
-        self._session = checkpointing(hint=self._hint, agreement=agreement, handle_sigterm=False)
+        self._session.close()
+        self._session = self._new_session(agreement)
         self._session.open()
         self._last_step = trainer.global_step
 
@@ -97,25 +119,42 @@ class ReprieveCallback(Callback):  # type: ignore[misc]
         self._session.saving(step)
         path = self._folder / f"step-{step}.ckpt"
         unfinished = path.with_name(f".{path.name}.new")
-        trainer.save_checkpoint(unfinished)
+
+        def save(_: int) -> Path:
+            trainer.save_checkpoint(unfinished)
+            return path
 
         def rename() -> None:
             if trainer.is_global_zero:
                 unfinished.replace(path)
-                for left in self._folder.glob(".step-*.ckpt.new"):
-                    _discard(left)
+                for _, old in _find(self._folder, _COMPLETE)[:-_KEPT]:
+                    _discard(old)
+                for of_step, left in _find(self._folder, _UNFINISHED):
+                    if of_step < step:
+                        _discard(left)
 
-        self._session.complete(step, Outcome(str(path)), rename)
+        # Of several ranks, the others would wait in Lightning's save for the one that has failed.
+        own = try_save(save, step) if trainer.world_size == 1 else Outcome(str(save(step)))
+        self._session.complete(step, own, rename)
+
+    def _new_session(self, agreement: Agreement | None) -> Session:
+        return checkpointing(
+            every_seconds=self._every_seconds,
+            hint=self._hint,
+            agreement=agreement,
+            handle_sigterm=False,
+        )
 
 
-def _discard(unfinished: Path) -> None:
-    """Remove what a save left that was killed: a file, or a folder of a strategy in shards."""
-    if unfinished.is_dir():
-        shutil.rmtree(unfinished, ignore_errors=True)
+def _find(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
+    """Return the checkpoints with such a name and their steps, the newest last."""
+    matches = ((pattern.fullmatch(path.name), path) for path in folder.glob("*"))
+    return sorted((int(match[1]), path) for match, path in matches if match)
+
+
+def _discard(checkpoint: Path) -> None:
+    """Remove a checkpoint, whole or half: a file, or a folder of a strategy in shards."""
+    if checkpoint.is_dir():
+        shutil.rmtree(checkpoint, ignore_errors=True)
     else:
-        unfinished.unlink()
-
-
-def _step(checkpoint: Path) -> int:
-    number = checkpoint.stem.rpartition("-")[2]
-    return int(number) if number.isdigit() else -1
+        checkpoint.unlink(missing_ok=True)

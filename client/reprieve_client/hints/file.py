@@ -98,3 +98,4 @@ class SignalHint(FileHint):
         super().close()
         if self._is_handled:
             signal.signal(self._number, self._earlier or signal.SIG_DFL)
+            self._is_handled = False

@@ -80,6 +80,12 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
         """Bind, without the look-up of the host's name in `HTTPServer`, which can take seconds."""
         socketserver.TCPServer.server_bind(self)
 
+    def server_close(self) -> None:
+        """Free the port, also where a forked process, such as a data loader, has the socket."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        super().server_close()
+
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve the newest connection; where there are too many, the oldest is cut."""
         with self._lock:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reprieve_operator.clock import Clock
-from reprieve_policy.gangs.gate_steps import GatedGang, GateMember
+from reprieve_policy.gangs.gate_steps import GatedGang, GateMember, GateStep
 from reprieve_policy.gangs.start_requirements import StartRequirements
 from reprieve_runtime.client.api import Api, ApiError
 
@@ -53,6 +53,8 @@ class CountedGang:
     """Uids of pods that could not be replaced yet, of a gang that is held back."""
     unreplaced_until: float = _NEVER
     """Until when that is tried again."""
+    placing_since: float | None = None
+    """Since when the scheduler has had some of its pods, while it has not started."""
     reported: set[str] = field(default_factory=set)
     """The Events that were written since it began to wait."""
 
@@ -65,6 +67,25 @@ class CountedGang:
         """Forget the last list: its pods are replaced, and would count as a gang that runs."""
         self.members, self.has_run = {}, False
         self.count_again()
+
+    def note_step(self, gang: GatedGang, step: GateStep, now: float) -> None:
+        """Note what is done with the gang now."""
+        is_placing = bool(gang.released) and step in (GateStep.WAIT, GateStep.RELEASE)
+        if not is_placing:
+            self.placing_since = None
+        elif self.placing_since is None:
+            self.placing_since = now
+
+    def keeps_room(self, gang: GatedGang, ceiling_seconds: int, now: float) -> bool:
+        """True if other gangs leave the room that its pods still need.
+
+        Not beyond the time in which a gang is to be placed, whatever pods were replaced meanwhile.
+        Without this, who deletes a pod of a gang that cannot be placed each time before the timeout
+        would keep all other gangs waiting.
+        """
+        if self.placing_since is None:
+            return True
+        return now - self.placing_since < gang.seconds_to_place(ceiling_seconds)
 
     def note_unreplaced(self, uids: frozenset[str], now: float) -> None:
         """Have the pods replaced in a later pass.

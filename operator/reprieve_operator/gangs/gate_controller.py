@@ -192,6 +192,7 @@ class GateController:
             decision = GateDecision(GateStep.HOLD_BACK, rest)
         if not gang.minimum and settings.gang_gate and self._may_have_group(counted, pods):
             decision = GateDecision(GateStep.WAIT)
+        counted.note_step(gang, decision.step, self._clock.monotonic())
         return WatchedGang(key, pods, counted, requirements, gang, decision)
 
     def _may_have_group(self, counted: CountedGang, pods: Sequence[LabelledPod]) -> bool:

@@ -34,6 +34,9 @@ _MAX_PLAN_SECONDS = 2.0
 """For plans with victims, in one decision. Gangs that come too late have their turn in the next."""
 _MAX_SECONDS = 3.0
 """For all gangs that wait, in one decision, with these plans."""
+_MAX_UNGATED = 200
+"""Gangs for which the gate keeps no room that one decision looks at: its time grows with the square
+of their number. Others have their turn in the next."""
 _MAX_UNGATED_SECONDS = 1.0
 """For pods for which the gate keeps no room: their number does not take the time of gangs."""
 _MAX_SURPLUS = 8
@@ -223,7 +226,8 @@ class GateTurns:
         return {each.key: queue[each.key] for each in gate_queue.in_order(queued, failures)}
 
     def _in_flight(self, gangs: Sequence[WatchedGang]) -> _Unplaced:
-        store = self._room.store
+        store, now = self._room.store, self._clock.monotonic()
+        ceiling_seconds = self._policy.current.ceiling_seconds
         labelled = {pod.member.uid for one in gangs for pod in one.pods}
         oldest = self._clock.now() - timedelta(
             seconds=self._policy.current.gang_gate_timeout_seconds
@@ -234,9 +238,10 @@ class GateTurns:
             demands = [demand for demand in one.unplaced if not store.is_on_node(demand.uid)]
             if demands and one.decision.step is GateStep.STARTED:
                 others.append((one.key[0], demands))
-            elif demands:
+            elif demands and one.counted.keeps_room(one.gang, ceiling_seconds, now):
                 needed.append(demands)
-        return _Unplaced(needed, [demands for _, demands in self._rotated(others)])
+        rotated = self._rotated(others)[:_MAX_UNGATED]
+        return _Unplaced(needed, [demands for _, demands in rotated])
 
     def _rotated(self, others: Sequence[_Other]) -> Sequence[_Other]:
         """Return one of each Namespace, then a second; in each decision, another is first."""

@@ -174,8 +174,13 @@ class GatedGang:
             return None
         # A user may remove the time from a pod. Without a time, its gang would keep its room.
         since = min(pod.released_at or pod.created_at for pod in unbound)
+        return since + timedelta(seconds=self.seconds_to_place(ceiling_seconds))
+
+    def seconds_to_place(self, ceiling_seconds: int) -> int:
+        """Return how long placing the released members may take."""
+        unbound = [pod for pod in self.released if not pod.is_bound]
         notice = ceiling_seconds if any(pod.is_nominated for pod in unbound) else 0
-        return since + timedelta(seconds=self.timeout_seconds + notice)
+        return self.timeout_seconds + notice
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ class Webhook:
 
     name: str
     clientConfig: WebhookClientConfig = field(default_factory=WebhookClientConfig)
+    failurePolicy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -179,4 +179,6 @@ def test_nothing_is_removed_while_an_operator_runs(cluster: ClusterHandle, names
     done = cluster.reprieve("cleanup", "-n", namespace)
     assert done.returncode == 2
     assert "the operator is running" in done.stderr
+    shown = cluster.reprieve("cleanup", "-n", namespace, "--dry-run")
+    assert (shown.returncode, "the operator is running" in shown.stderr) == (0, True)
     assert operator.stop() == 0

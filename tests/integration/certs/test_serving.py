@@ -1,6 +1,8 @@
 """The served certificate changes without a restart, and never to an invalid one."""
 
 import asyncio
+import errno
+import os
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -181,6 +183,22 @@ class TestFiles:
         (tmp_path / "tls.key").write_bytes(pair.key_pem)
         files.load()
         assert serving._current is not good
+
+    def test_a_pair_that_could_not_be_loaded_for_want_of_files_is_tried_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        files = CertificateFiles(tmp_path, ServingContext(), count_failure=self.count)
+        self.write(tmp_path, a_pair())
+
+        def fail(_: str) -> int:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "memfd_create", fail)
+            files.load()
+        assert not files.is_ready
+        files.load()
+        assert (files.is_ready, self.failures) == (True, 1)
 
     def test_absent_files_establish_no_certificate(self, tmp_path: Path):
         files = CertificateFiles(tmp_path / "none", ServingContext(), count_failure=self.count)

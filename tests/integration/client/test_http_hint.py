@@ -175,6 +175,22 @@ def test_a_length_that_is_no_number_is_refused(hint: HttpHint, length: str) -> N
         assert connection.getresponse().status == 413
 
 
+def test_a_process_that_has_inherited_the_socket_does_not_keep_the_port(
+    exchange: Exchange,
+) -> None:
+    first = HttpHint(exchange, ADDRESS, 0, "/checkpoint")
+    first.open()
+    assert first._server is not None
+    # As a data loader has it, which the program has forked.
+    with first._server.socket.dup():
+        port = first.port
+        first.close()
+        second = HttpHint(exchange, ADDRESS, port, "/checkpoint")
+        second.open()
+        assert answer(second).state is AnswerState.IDLE
+        second.close()
+
+
 def test_a_taken_port_is_an_error_when_the_session_opens(
     hint: HttpHint, exchange: Exchange
 ) -> None:

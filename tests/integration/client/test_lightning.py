@@ -35,8 +35,12 @@ class Trainer:
         self.world_size = world_size
         self.saves: list[int] = []
         self.exit_status: object = None
+        self.errors: list[Exception] = []
+        """Of the next saves."""
 
     def save_checkpoint(self, path: Path) -> None:
+        if self.errors:
+            raise self.errors.pop()
         self.saves.append(self.global_step)
         path.parent.mkdir(exist_ok=True)
         path.touch()
@@ -91,14 +95,29 @@ def test_sigterm_saves_the_steps_that_are_done(
     assert trainer.exit_status == UNFINISHED
 
 
-def test_a_checkpoint_that_is_gone_is_not_resumed(
+def test_a_checkpoint_that_is_handed_over_and_gone_is_for_the_trainer_to_judge(
     tmp_path: Path, make_callback: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "step-2.ckpt"
-    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(path))
+    path = tmp_path / "elsewhere" / "step-2.ckpt"
     assert make_callback().resume_from() is None
-    path.touch()
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(path))
     assert make_callback().resume_from() == str(path)
+    newer = tmp_path / "run" / "step-10.ckpt"
+    newer.parent.mkdir()
+    for one in (newer, newer.with_name("step-9.ckpt"), newer.with_name(".step-11.ckpt.new")):
+        one.touch()
+    assert make_callback().resume_from() == str(newer)
+
+
+def test_what_killed_saves_left_is_removed_and_what_others_still_write_is_not(
+    tmp_path: Path, make_callback: Callable[..., Any]
+) -> None:
+    (tmp_path / "run").mkdir()
+    for number in (1, 9):
+        (tmp_path / "run" / f".step-{number}.ckpt.new").touch()
+    Trainer().fit(make_callback(), 20, during=8)
+    names = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert names == [".step-9.ckpt.new", "step-2.ckpt"]
 
 
 def test_sigterm_before_the_first_optimizer_step_saves_nothing(
@@ -116,6 +135,42 @@ def test_an_end_that_is_not_by_sigterm_saves_nothing(make_callback: Callable[...
     callback.on_train_batch_end(trainer)
     callback.on_exception(trainer, None, ValueError())
     assert trainer.saves == []
+
+
+def test_without_a_request_it_saves_when_it_is_time_and_keeps_the_last_two(
+    tmp_path: Path, make_callback: Callable[..., Any]
+) -> None:
+    trainer, callback = Trainer(), make_callback(every_seconds=0)
+    trainer.fit(callback, 5 * ACCUMULATED_BATCHES)
+    assert trainer.saves == [1, 2, 3, 4, 5]
+    names = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert names == ["step-4.ckpt", "step-5.ckpt"]
+
+
+def test_a_save_that_fails_is_tried_again_after_the_next_step(
+    make_callback: Callable[..., Any],
+) -> None:
+    trainer, callback = Trainer(), make_callback(every_seconds=0)
+    trainer.errors = [OSError("no space left")]
+    trainer.fit(callback, 2 * ACCUMULATED_BATCHES)
+    assert trainer.saves == [2]
+
+
+def test_one_of_several_ranks_that_cannot_save_ends(make_callback: Callable[..., Any]) -> None:
+    trainer, callback = Trainer(world_size=2), make_callback(every_seconds=0)
+    trainer.errors = [OSError("no space left")]
+    with pytest.raises(OSError, match="no space left"):
+        trainer.fit(callback, ACCUMULATED_BATCHES)
+
+
+def test_training_that_did_not_end_can_begin_again(make_callback: Callable[..., Any]) -> None:
+    callback = make_callback()
+    callback.on_train_start(Trainer())
+    first = callback._session
+    closed: list[bool] = []
+    first.close = lambda: closed.append(True)
+    callback.on_train_start(Trainer())
+    assert closed == [True]
 
 
 def ranks_with_sigterm_at_one(

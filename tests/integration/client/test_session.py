@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -499,6 +500,31 @@ def test_a_session_that_trains_again_saves_on_sigterm() -> None:
 
     assert exit_status(run) == UNFINISHED
     assert training.saves == [2]
+
+
+@pytest.mark.parametrize("hint", ["http://:{port}/checkpoint", "signal://USR1"])
+def test_a_session_that_was_not_closed_can_be_opened_again(hint: str) -> None:
+    with socket.socket() as found:
+        found.bind(("", 0))
+        port = found.getsockname()[1]
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGUSR1)
+    session = reprieve.checkpointing(Training().save, hint=hint.format(port=port))
+    session.open()
+    session.open()
+    session.close()
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGUSR1)) == before
+
+
+def test_a_signal_is_given_back_once() -> None:
+    session = reprieve.checkpointing(Training().save, hint="signal://USR1")
+    session.open()
+    session.close()
+    earlier = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        session.close()
+        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGUSR1, earlier)
 
 
 def test_a_save_that_ends_some_steps_later_is_the_last_one_if_it_began_after_sigterm() -> None:

@@ -51,6 +51,7 @@ class FixedClusterView:
     preemptors: list[Preemptor] = field(default_factory=lambda: [a_preemptor()])
     is_stale: bool = False
     is_up_to_date: bool = True
+    operator_is_live: bool = True
     failure: Exception | None = None
     assumed: list[tuple[str, str, list[str]]] = field(default_factory=list)
     """The assumed preemptions: the preemptor, its node, and the victims."""
@@ -86,7 +87,10 @@ class FixedClusterView:
             for node in sorted({pod.node for pod in self.scheduled_pods})
         }
         return Snapshot(
-            now=NOW, nodes=node_infos, gangs=snapshot_builder.gang_infos_of(self.scheduled_pods)
+            now=NOW,
+            nodes=node_infos,
+            gangs=snapshot_builder.gang_infos_of(self.scheduled_pods),
+            operator_is_live=self.operator_is_live,
         )
 
     def observed_snapshot(self) -> Snapshot:

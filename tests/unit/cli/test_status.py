@@ -319,8 +319,18 @@ def test_a_leader_is_one_that_renews_its_lease(
     assert leader_of(Lease(), NOW).holder == ""
 
 
-def test_an_outage_of_the_webhooks_says_what_is_refused_meanwhile() -> None:
-    rows = {
-        row.subject: row for row in build_rows(replace(STATE, webhooks=a_deployment(ready=0)), NOW)
-    }
-    assert "new claims to be non-preemptible are refused" in rows["webhooks"].advice
+@pytest.mark.parametrize(
+    ("name", "failure_policy", "advice"),
+    [
+        ("pods.reprieve.dev", "Ignore", "new claims to be non-preemptible are refused"),
+        ("claims.reprieve.dev", "Fail", "new claims to be non-preemptible are refused"),
+        ("pods.reprieve.dev", "Fail", "all new pods are refused, but those of kube-system"),
+    ],
+)
+def test_an_outage_of_the_webhooks_says_what_is_refused_meanwhile(
+    name: str, failure_policy: str, advice: str
+) -> None:
+    webhook = Webhook(name=name, failurePolicy=failure_policy)
+    configuration = replace(a_configuration(), webhooks=[webhook])
+    state = replace(STATE, webhooks=a_deployment(ready=0), validating=configuration)
+    assert advice in row_of(state, "webhooks").advice

@@ -267,6 +267,7 @@ class Extender:
                 decision,
                 search_cut_short=search_deadline.cut_short,
                 cut_short=deadline.cut_short or others_deadline.cut_short,
+                operator_is_live=snapshot.operator_is_live,
             )
 
     def _answer_at_once(self, preemptor: Preemptor) -> ExtenderResponse | None:
@@ -352,6 +353,7 @@ class Extender:
         *,
         search_cut_short: bool,
         cut_short: bool,
+        operator_is_live: bool,
     ) -> ExtenderResponse:
         """Respond with the decision, and remember it.
 
@@ -376,7 +378,7 @@ class Extender:
             exceeds_quota = decision.reason is RefusalReason.QUOTA_EXCEEDED
             outcome = CallOutcome.QUOTA_EXCEEDED if exceeds_quota else CallOutcome.NOTHING
             return self._respond(outcome, _EMPTY_RESULT)
-        uids = tuple(_uids_to_delete(best.victims))
+        uids = tuple(_uids_to_delete(best.victims, operator_is_live=operator_is_live))
         extra = {
             "preemptor": preemptor.demand.uid,
             "node": best.node,
@@ -427,12 +429,12 @@ class Extender:
 _EMPTY_RESULT = api.render(None)
 
 
-def _uids_to_delete(victims: Iterable[ScheduledPod]) -> Iterator[str]:
+def _uids_to_delete(victims: Iterable[ScheduledPod], *, operator_is_live: bool) -> Iterator[str]:
     """Yield the victims that the scheduler deletes itself.
 
     Of a gang that is evicted as a unit, this is one pod, for which the operator evicts all of them.
-    But it is every pod of the gang on the node if no guard reviews the deletion, or if the gang
-    does not ask to be evicted as a unit.
+    But it is every pod of the gang on the node if no guard reviews the deletion, if no operator
+    leads, or if the gang does not ask to be evicted as a unit.
 
     Of several victims kube-scheduler 1.37 waits for each but the last before it looks at its
     preemptor again, and hears of no deletion meanwhile. Without this, a preemptor whose victims the
@@ -447,6 +449,7 @@ def _uids_to_delete(victims: Iterable[ScheduledPod]) -> Iterator[str]:
         evicted_with_its_gang = (
             victim.disruption_mode is DisruptionMode.ALL
             and victim.is_guarded
+            and operator_is_live
             and not (victim.release is not None and victim.release.is_held_by_budget)
         )
         if victim.gang is None or not evicted_with_its_gang:

@@ -210,7 +210,7 @@ class Evaluator:
 
     def _unprocessed_mark_seconds(self, context: ReviewContext) -> float:
         victim = context.victim
-        return self._unprocessed_marks.seconds(victim.uid, victim.eviction_before_mark)
+        return self._unprocessed_marks.seconds(victim.uid, victim.state_before_mark)
 
     async def _nominated_near(
         self, nominees: Sequence[NominatedPod], context: ReviewContext

@@ -232,7 +232,7 @@ class Guard:
             return AdmissionResponse(
                 response.build_allowed(request.uid, [str(decision.violation)]), kind, WARNED
             )
-        self._unprocessed_marks.observe(context.victim.uid, context.victim.eviction_before_mark)
+        self._unprocessed_marks.observe(context.victim.uid, context.victim.state_before_mark)
         mode = self._scheduler_mode(context, nominees)
         may_answer_not_found = is_marked and self._may_answer_not_found(
             context, decision, mode, nominees

@@ -80,13 +80,13 @@ class Marker:
     ) -> bool:
         """Decide again on a pod that changed since the decision; `False` if it is not marked.
 
-        Raises `ApiError`. A client that evicts asks again: its review does not take longer for it,
-        as the API server waits for three seconds, and then evicts the pod without notice.
+        Also where a call fails: the client asks again, while an error would let the pod go without
+        notice. So would a review that takes longer than the API server waits, three seconds; a
+        client that evicts asks again soon.
         """
-        if context.request_kind is not RequestKind.EVICTION:
-            return await self._decide_again(context, candidate)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_SECOND_TRY_SECONDS):
+        is_eviction = context.request_kind is RequestKind.EVICTION
+        with suppress(TimeoutError, ApiError):
+            async with asyncio.timeout(_SECOND_TRY_SECONDS if is_eviction else None):
                 return await self._decide_again(context, candidate)
         return False
 

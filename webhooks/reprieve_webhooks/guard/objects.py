@@ -70,15 +70,16 @@ class GuardedPod(Pod):
         return labels.get(keys.SOFT_EVICTION) in mark.REQUESTING_VALUES
 
     @property
-    def eviction_before_mark(self) -> str | None:
-        """The id of the eviction before its pending mark, or ""; `None` without a pending mark.
+    def state_before_mark(self) -> str | None:
+        """The eviction before its pending mark and its phase, or ""; `None` without a pending mark.
 
-        It tells the mark from those that the operator handled. The mark itself would not do: who
+        They tell the mark from those that the operator handled. The mark itself would not do: who
         may write it could write it anew all the time.
         """
         if not self.has_pending_mark:
             return None
-        return "" if self.state is None else self.state.eviction_id
+        state = self.state
+        return "" if state is None else f"{state.eviction_id} {state.phase}"
 
 
 def prune(pod: GuardedPod) -> GuardedPod:

@@ -20,7 +20,7 @@ the API server may have been away."""
 
 @dataclass(slots=True)
 class _Seen:
-    eviction_before_mark: str
+    state_before_mark: str
     at: float
     seconds: float = 0.0
 
@@ -32,23 +32,23 @@ class UnprocessedMarks:
         self._monotonic = monotonic
         self._seen: BoundedDict[str, _Seen] = BoundedDict(_MAX_PODS)
 
-    def seconds(self, uid: str, eviction_before_mark: str | None) -> float:
+    def seconds(self, uid: str, state_before_mark: str | None) -> float:
         """Return for how long this pod has carried a mark.
 
-        `eviction_before_mark`: the id of the pod's last eviction, as a mark from before that one
+        `state_before_mark`: the pod's last eviction and its phase, as a mark from before those
         counts for nothing; `None` if the pod carries no mark.
         """
         known = self._seen.get(uid)
-        if known is None or known.eviction_before_mark != eviction_before_mark:
+        if known is None or known.state_before_mark != state_before_mark:
             return 0.0
         return known.seconds + min(self._monotonic() - known.at, _MAX_GAP_SECONDS)
 
-    def observe(self, uid: str, eviction_before_mark: str | None) -> None:
+    def observe(self, uid: str, state_before_mark: str | None) -> None:
         """Record whether a refused pod carries a mark."""
-        seconds = self.seconds(uid, eviction_before_mark)
+        seconds = self.seconds(uid, state_before_mark)
         self.forget(uid)
-        if eviction_before_mark is not None:
-            self._seen[uid] = _Seen(eviction_before_mark, self._monotonic(), seconds)
+        if state_before_mark is not None:
+            self._seen[uid] = _Seen(state_before_mark, self._monotonic(), seconds)
 
     def forget(self, uid: str) -> None:
         """Forget a pod whose deletion was allowed."""

@@ -71,11 +71,11 @@ class GangMember:
             # pods are evicted, too, and not preempted.
             gang_eviction.origin = replace(gang_eviction.origin, must_evict=True)
         self._is_event_due |= begins
-        return (
-            disruption.as_gang_member(state, gang_eviction.identity, gang_eviction.origin)
-            if begins
-            else state
-        )
+        if not begins:
+            return state
+        member = disruption.as_gang_member(state, gang_eviction.identity, gang_eviction.origin)
+        # What a budget holds is held at its next eviction, too, while others of its gang still go.
+        return replace(member, must_evict=state.must_evict) if gang_eviction.is_held else member
 
     def observe(self, seen: ObservedVictim, state: Eviction, *, has_room: bool) -> ObservedVictim:
         """Return what is seen of the pod, with what is known of the gang's other pods.

@@ -86,7 +86,7 @@ class GangRegistry:
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
             known = self._evictions.get(key)
-            if known is not None and (known.accepts_members or state.gang):
+            if known is not None and (known.accepts_members or known.is_held or state.gang):
                 return known
             if known is not None and known.is_cancelled:
                 # Without this, a mark that is set again at once would count as a part of the

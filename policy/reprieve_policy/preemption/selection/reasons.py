@@ -102,11 +102,15 @@ class PodEligibility:
         """True while victims are leaving the node that the preemptor is nominated to.
 
         As in kube-scheduler. Without this, each attempt would take more victims. Those that leave
-        for another preemptor do not count: it gets their room.
+        for another preemptor do not count: it gets their room. Nor does a pod that leaves for none,
+        once the preemptor has waited long: a user who deletes one small pod after another, or a
+        node whose pods end all the time, would keep it from all victims.
         """
         node_info = self._snapshot.nodes.get(self._preemptor.nominated_node or "")
         return node_info is not None and any(
-            self.is_current_victim(pod) and not self._leaves_for_another(pod)
+            self.is_current_victim(pod)
+            and not self._leaves_for_another(pod)
+            and not (self._has_waited_long and self._leaves_for_none(pod))
             for pod in node_info.pods
         )
 
@@ -185,6 +189,9 @@ class PodEligibility:
         return (
             self._gang is None and pod.release is not None and pod.release.preemptor_uid not in own
         )
+
+    def _leaves_for_none(self, pod: ScheduledPod) -> bool:
+        return pod.release is not None and not pod.release.preemptor_uid
 
     def _is_near_completion(self, pod: ScheduledPod) -> bool:
         walltime, now = pod.progress.walltime, self._snapshot.now

@@ -44,6 +44,7 @@ from .snapshot import (
     Taint,
 )
 
+_GATED = "SchedulingGated"
 _ZERO_TIME = datetime.min.replace(tzinfo=UTC)
 """Go's zero time."""
 _SERVICE = "service"
@@ -387,8 +388,17 @@ def _scheduled_at(pod: Pod) -> datetime | None:
 
 
 def _unschedulable_since(pod: Pod) -> datetime | None:
+    """Return since when the scheduler has found no node for the pod, `None` if it was not asked.
+
+    The condition keeps its time as the last scheduling gate goes. The gate of gangs writes when it
+    has let a pod go; with gates of others, the time at the gate counts, too.
+    """
     found = conditions.find_false(pod.status.conditions, "PodScheduled")
-    return None if found is None else timestamp.parse(found.lastTransitionTime)
+    if found is None or found.reason == _GATED:
+        return None
+    since = timestamp.parse(found.lastTransitionTime)
+    released_at = timestamp.parse(annotations_of(pod.metadata).get(keys.GANG_RELEASED_AT))
+    return since if since is None or released_at is None else max(since, released_at)
 
 
 def _quota(pod: Pod, facts: Facts) -> quota.QuotaKey | None:

@@ -259,6 +259,8 @@ async def test_of_a_gang_evicted_as_a_unit_the_scheduler_gets_one_pod_and_all_le
         assert called.cluster_view.assumed == [("pod-p", "1", ["a", "b", "c"])]
         choice = called.choices.find("1", "b", by="p")
         assert choice is not None
+    async with serving(FixedClusterView(gang, operator_is_live=False)) as called:
+        assert await called.call({"1": "ab"}) == {"1": victims("a", "b")}
 
 
 @pytest.mark.parametrize(

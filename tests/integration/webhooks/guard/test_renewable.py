@@ -190,15 +190,15 @@ async def test_a_pod_that_changes_faster_than_it_can_be_marked_goes_after_the_ce
 
 
 class ConflictOnce(dict[str, int]):
-    """Refuses the first patch of a pod, which has become this one."""
+    """Refuses the first patch of a pod, which has become this one, and `then` the others."""
 
-    def __init__(self, here: GuardFixture, changed: Any) -> None:
+    def __init__(self, here: GuardFixture, changed: Any, *, then: int = 200) -> None:
         super().__init__({f"{TEAM}/train": 409})
-        self._here, self._changed = here, changed
+        self._here, self._changed, self._then = here, changed, then
 
     def get(self, path: str, otherwise: Any = None) -> Any:
         self._here.stub.collections[TEAM] = {"train": self._changed}
-        return self.pop(path, otherwise)
+        return self.pop(path, self._then if path == f"{TEAM}/train" else otherwise)
 
 
 def refused_long_ago_and_changing(here: GuardFixture) -> Any:
@@ -231,6 +231,17 @@ async def test_a_pod_that_was_refused_long_ago_is_marked_though_it_changes_twice
     second = here.stub.patches[-1][1]["metadata"]
     assert second["labels"] == {keys.SOFT_EVICTION: "marked"}
     assert "resourceVersion" not in second
+
+
+@pytest.mark.parametrize("status", [429, 500])
+async def test_a_pod_that_has_changed_and_cannot_be_marked_stays(
+    here: GuardFixture, status: int
+) -> None:
+    here.stub.collections[TEAM] = {"train": a_victim()}
+    here.stub.refuses = ConflictOnce(here, a_victim(), then=status)
+    assert code_of(await here.evict()) == 429
+    here.stub.refuses = ConflictOnce(here, a_victim(), then=status)
+    assert code_of(await here.delete(a_victim())) == 429
 
 
 async def test_of_two_evictions_at_once_the_second_finds_the_pod_marked(here: GuardFixture) -> None:

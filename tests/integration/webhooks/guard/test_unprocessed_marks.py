@@ -15,7 +15,14 @@ from reprieve_policy import keys
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import Phase
 from reprieve_policy.preemption import guard
-from reprieve_testing.guard.fixture import HINT, GuardFixture, a_victim, code_of, guard_fixture
+from reprieve_testing.guard.fixture import (
+    HINT,
+    HINTED,
+    GuardFixture,
+    a_victim,
+    code_of,
+    guard_fixture,
+)
 from reprieve_testing.objects.builders import after, an_eviction
 
 CANCELLED = an_eviction().in_phase(Phase.HINTED, deadline=after(60)).build()
@@ -61,8 +68,18 @@ async def test_a_pod_whose_mark_is_not_handled_for_a_minute_goes(here: GuardFixt
     assert (await here.delete(guards_mark(0)))["allowed"]
 
 
+def in_progress(eviction_id: str) -> Any:
+    """Return a victim that is asked to save, with a label that a user has set again."""
+    text = HINTED.replace('"e"', f'"{eviction_id}"')
+    return a_victim(labels={keys.SOFT_EVICTION: "evict"}, annotations=HINT | {keys.EVICTION: text})
+
+
 MARKS = {
     "the guard's": (guards_mark(0), guards_mark(3600, after_eviction="e-1")),
+    "one after an eviction whose label was set again": (
+        in_progress("e-1"),
+        guards_mark(3600, after_eviction="e-1"),
+    ),
     "a drain's": (drains_mark(), drains_mark(after_eviction="e-1")),
     "the third": (drains_mark(after_eviction="e-1"), drains_mark(after_eviction="e-2")),
 }

@@ -1,7 +1,11 @@
 """Which packages the image has: the locks agree with pyproject.toml, apt's answers are read."""
 
+import fcntl
 import re
 import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -62,6 +66,25 @@ def test_the_packages_that_apt_would_install_are_read_with_their_versions() -> N
         ("zlib1g", "1:1.2.13.dfsg-1"),
         ("libc6", "2.36-9+deb12u14"),
     ]
+
+
+def test_of_builds_at_the_same_time_one_uses_the_cache_of_an_architecture(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    of = debian.Release("debian", "none", "amd64")
+    resolved = []
+
+    def resolve(*_: Any) -> list[debian.Package]:
+        with (tmp_path / "amd64.lock").open("w") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        resolved.append(of)
+        return []
+
+    monkeypatch.setattr(debian, "_home", lambda: tmp_path)
+    monkeypatch.setattr(debian, "resolve", resolve)
+    said: Any = SimpleNamespace(say=lambda _: None)
+    assert debian.packages(of, said) == debian.packages(of, said) == []
+    assert len(resolved) == 2
 
 
 def test_the_image_has_the_pods_user() -> None:

@@ -29,7 +29,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     PodDemand,
     SchedulingConstraints,
 )
-from reprieve_testing.objects.builders import NOW
+from reprieve_testing.objects.builders import NOW, after
 from reprieve_testing.objects.snapshots import a_node_info, a_preemptor
 
 
@@ -140,6 +140,19 @@ async def test_no_number_of_gangs_keeps_those_of_another_namespace_from_their_tu
     assert max(gaps) <= 4
 
 
+async def test_one_decision_looks_at_a_bounded_number_of_gangs_that_no_gate_holds(
+    decisions: Decisions,
+) -> None:
+    store = RoomStore()
+    for number in range(1000):
+        store.put_pod(("attacker", str(number)), a_bare_pod("attacker", str(number)))
+    store.put_pod(("other", "mine"), a_bare_pod("other", "mine"))
+    await new_turns(store).next_turn([a_waiting_gang("x")])
+    (ungated,) = decisions.ungated
+    assert len(ungated) == 200
+    assert "mine" in ungated
+
+
 @pytest.fixture
 def counted_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let half a second pass for each look at whether a pod may run on a node, and no other time.
@@ -208,3 +221,56 @@ async def test_each_namespace_has_its_share_of_the_time_for_pods_that_no_gate_ho
         ["a1", "b1", "a2", "a3"],
         ["b1", "a1", "a2", "a3"],
     ]
+
+
+def a_gang_being_placed(number: int, ceiling_seconds: int) -> tuple[WatchedGang, bool]:
+    """Return a gang of two of which one is placed, after its other pod was replaced so often."""
+    waiting = a_waiting_gang("placing")
+    counted, (member,) = waiting.counted, waiting.gang.members
+    placed = replace(member, uid="placed", is_gated=False, released_at=NOW, is_bound=True)
+    gang = waiting.gang
+    for time in range(number):
+        new = replace(member, uid=f"new-{time}", is_gated=False, released_at=after(590 * time))
+        gang = replace(gang, members=[placed, new])
+        counted.note_step(gang, GateStep.WAIT, 590.0 * time)
+    keeps_room = counted.keeps_room(gang, ceiling_seconds, 590.0 * (number - 1))
+    return replace(waiting, gang=gang), keeps_room
+
+
+@pytest.mark.parametrize(("number", "keeps_room"), [(1, True), (2, True), (3, False)])
+def test_who_replaces_a_pod_before_each_timeout_keeps_no_room_from_others(
+    number: int, *, keeps_room: bool
+) -> None:
+    gang, found = a_gang_being_placed(number, ceiling_seconds=1800)
+    assert found is keeps_room
+    gang.counted.note_step(gang.gang, GateStep.STARTED, 0.0)
+    assert gang.counted.keeps_room(gang.gang, 1800, 10.0**6)
+
+
+async def test_a_gang_whose_time_is_over_is_not_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    released: list[bool] = []
+
+    class NoRoom:
+        without_turn: frozenset[Any] = frozenset()
+
+        def __class_getitem__(cls, _: object) -> type:
+            return cls
+
+        def __init__(self, *given: Any, ungated: Any) -> None:
+            released.append("placing" in {pod.uid for pods in given[3] for pod in pods})
+            assert ungated == []
+
+        def has_room(self, _: Any) -> bool:
+            return False
+
+    monkeypatch.setattr(gate_turns, "GangRoom", NoRoom)
+    turns = new_turns()
+    waiting = a_waiting_gang("waiting")
+    for number in (1, 3):
+        placing, _ = a_gang_being_placed(number, ceiling_seconds=1800)
+        pods = [replace(placing.pods[0], member=placing.gang.members[1])]
+        decision = GateDecision(GateStep.WAIT)
+        placing.counted.placing_since = -590.0 * (number - 1)
+        await turns.next_turn([replace(placing, pods=pods, decision=decision), waiting])
+        turns.decide_soon()
+    assert released == [True, False]

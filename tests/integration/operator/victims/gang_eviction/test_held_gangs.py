@@ -7,9 +7,13 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
+from reprieve_operator.victims.gang_eviction import registry
 from reprieve_policy import keys
+from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.kube.values import timestamp
 from reprieve_policy.lifecycle import mark
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
@@ -67,8 +71,8 @@ async def test_the_hold_of_one_pod_is_that_of_each_that_may_only_be_evicted() ->
     assert held_since[1] is not None, "the time that a preemptor waits does not begin anew"
 
 
-async def test_the_hold_of_one_pod_keeps_none_from_a_preemptor() -> None:
-    cluster = HoldsPods(ceiling_seconds=1, resync_seconds=0.2)
+async def hold_small_while_large_saves_for_a_preemptor(cluster: HoldsPods) -> None:
+    """Leave two pods of a gang: a budget holds one, and the other, a younger one, is a victim."""
     cluster.sets.on_listed()
     cluster.create("small", labels=gang("g"), annotations=SAVES)
     cluster.show("small", labels=EVICT)
@@ -80,9 +84,56 @@ async def test_the_hold_of_one_pod_keeps_none_from_a_preemptor() -> None:
         creationTimestamp=timestamp.render(Clock().now() + timedelta(seconds=1)),
     )
     cluster.pods["large"] = replace(cluster.pods["large"], metadata=younger)
-    cluster.show("large", labels={keys.SOFT_EVICTION: mark.MARKED}, annotations=BY_GUARD)
+    preempt(cluster, "large")
+
+
+def preempt(cluster: HoldsPods, name: str) -> None:
+    cluster.show(name, labels={keys.SOFT_EVICTION: mark.MARKED}, annotations=BY_GUARD)
+
+
+async def test_the_hold_of_one_pod_keeps_none_from_a_preemptor() -> None:
+    cluster = HoldsPods(ceiling_seconds=1, resync_seconds=0.2)
+    await hold_small_while_large_saves_for_a_preemptor(cluster)
     await until(lambda: "large" in cluster.deleted)
     await until(lambda: cluster.phase("small") is Phase.CANCELLED)
     await cluster.registry.close()
     assert state_of(cluster, "small").outcome is CheckpointOutcome.HELD_BY_BUDGET
     assert state_of(cluster, "large").phase is Phase.TERMINATING
+
+
+@pytest.fixture
+def _no_cancel_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large pod may save for longer than a mark waits for the end of a cancelled gang."""
+    monkeypatch.setattr(registry, "_CANCEL_WAIT_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("_no_cancel_wait")
+async def test_what_a_budget_holds_is_held_at_its_next_eviction_too() -> None:
+    cluster = HoldsPods(ceiling_seconds=1, resync_seconds=0.2)
+    await hold_small_while_large_saves_for_a_preemptor(cluster)
+    await until(lambda: cluster.phase("small") is Phase.CANCELLED)
+    assert cluster.phase("large") is Phase.HINTED
+    first = state_of(cluster, "small")
+    cluster.show("small", labels=EVICT)
+    await until(lambda: state_of(cluster, "small").eviction_id != first.eviction_id)
+    await until(lambda: cluster.phase("small") is Phase.CANCELLED)
+    assert state_of(cluster, "small").outcome is CheckpointOutcome.HELD_BY_BUDGET
+    await until(lambda: "large" in cluster.deleted)
+    await cluster.registry.close()
+    assert "small" not in cluster.deleted
+
+
+@pytest.mark.usefixtures("_no_cancel_wait")
+async def test_a_pod_does_not_wait_for_one_of_a_held_gang_that_is_gone() -> None:
+    cluster = HoldsPods(ceiling_seconds=1, resync_seconds=0.2)
+    await hold_small_while_large_saves_for_a_preemptor(cluster)
+    await until(lambda: cluster.phase("small") is Phase.CANCELLED)
+    cluster.policy.current = PolicySettings(ceiling_seconds=10**6)
+    cluster.create("third", labels=gang("g"), annotations=SAVES)
+    preempt(cluster, "third")
+    await until(lambda: cluster.phase("third") is Phase.HINTED)
+    cluster.answer("third")
+    await until(lambda: "large" in cluster.deleted)
+    cluster.end("large")
+    await until(lambda: "third" in cluster.deleted)
+    await cluster.registry.close()

@@ -507,6 +507,25 @@ def test_a_round_is_unfinished_while(fields: Mapping[str, Any], want: RefusalRea
     assert selection.decide(a_preemptor(nominated_node="a"), built, ["a", "b"]).reason is want
 
 
+@pytest.mark.parametrize("gang", [None, MINE])
+@pytest.mark.parametrize(
+    ("waited", "want"), [(CEILING - 1, RefusalReason.VICTIMS_LEAVING), (CEILING, None)]
+)
+def test_pods_that_leave_for_no_preemptor_are_not_waited_for_without_end(
+    gang: Any, waited: float, want: RefusalReason | None
+):
+    built = a_snapshot(
+        a_node_info("a", a_scheduled_pod("going", **DELETED), cpu=1),
+        a_node_info("b", a_scheduled_pod("low"), cpu=1),
+    ).build()
+    waiting = a_preemptor(nominated_node="a", gang=gang, unschedulable_since=after(-waited))
+
+    found = selection.decide(waiting, built, ["a", "b"])
+
+    assert found.reason is want
+    assert (found.best is not None) is (want is None)
+
+
 PROPOSED: dict[str, tuple[set[str], DryRunStatus]] = {
     "all victims were notified": ({"told"}, DryRunStatus.ROOM_BEING_RELEASED),
     "a victim is deleted": ({"told", "deleted"}, DryRunStatus.ROOM_MAY_BE_RELEASED),

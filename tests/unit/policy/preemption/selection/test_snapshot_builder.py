@@ -57,6 +57,19 @@ SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "20
 TRAINING = a_priority_class("training").tolerating(seconds="600", below="5000").build()
 
 
+def not_scheduled_since(seconds: float, reason: str) -> Mapping[str, Any]:
+    return {
+        "conditions": [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": reason,
+                "lastTransitionTime": timestamp.render(after(seconds)),
+            }
+        ]
+    }
+
+
 def a_pod(spec: Mapping[str, Any] = {}, *, status: Mapping[str, Any] = {}, **metadata: Any) -> Pod:
     """Return a pod on a node, decoded from the JSON that the API server sends."""
     named = {"name": "web", "namespace": "team", "uid": "u", **metadata}
@@ -679,18 +692,19 @@ PREEMPTORS = {
         pod=a_pod({"schedulingGates": [{"name": "wait"}]}), want={"is_gated": True}
     ),
     "since when a preemptor finds no node is read": Case(
-        pod=a_pod(
-            status={
-                "conditions": [
-                    {
-                        "type": "PodScheduled",
-                        "status": "False",
-                        "lastTransitionTime": timestamp.render(after(-90)),
-                    }
-                ]
-            }
-        ),
+        pod=a_pod(status=not_scheduled_since(-90, "Unschedulable")),
         want={"unschedulable_since": after(-90)},
+    ),
+    "the time at a scheduling gate is no time without a node": Case(
+        pod=a_pod(status=not_scheduled_since(-90, "SchedulingGated")),
+        want={"unschedulable_since": None},
+    ),
+    "nor does it count once the gate of gangs has let the pod go": Case(
+        pod=a_pod(
+            status=not_scheduled_since(-90, "Unschedulable"),
+            annotations={keys.GANG_RELEASED_AT: timestamp.render(after(-10))},
+        ),
+        want={"unschedulable_since": after(-10)},
     ),
     "no longer nominated is not nominated": Case(
         pod=a_pod(status={"nominatedNodeName": ""}), want={"nominated_node": None}
