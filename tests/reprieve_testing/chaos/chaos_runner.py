@@ -73,6 +73,8 @@ class ChaosRunner:
         self._arrived_at = 0.0
         self._happened = 0
         self._crashing: asyncio.Task[None] | None = None
+        self._operator: Program | None = None
+        """The one that is killed next."""
         self._gangs: dict[str, str] = {}
 
     async def before(self, call: ProxiedCall) -> None:
@@ -133,8 +135,8 @@ class ChaosRunner:
     @contextlib.asynccontextmanager
     async def crashing(self) -> AsyncIterator[None]:
         """Keep an operator running for the block, between kills."""
-        program = await self.start_leader()
-        self._crashing = asyncio.create_task(self._crash(program))
+        self._operator = await self.start_leader()
+        self._crashing = asyncio.create_task(self._crash())
         try:
             yield
         finally:
@@ -179,7 +181,7 @@ class ChaosRunner:
             if self._happened != seen:
                 seen, seen_at = self._happened, time.monotonic()
             assert time.monotonic() < seen_at + _STANDSTILL_SECONDS, "\n".join(
-                ["nothing happens any more:", *left]
+                ["nothing happens any more:", *left, self._describe_operator()]
             )
             await asyncio.sleep(_PAUSE_SECONDS)
 
@@ -294,16 +296,24 @@ class ChaosRunner:
         await killed.wait()
         raise Dropped
 
-    async def _crash(self, program: Program) -> None:
+    async def _crash(self) -> None:
         while True:
             await self._arrived.wait()
             await self._collect()
-            assert program.process.poll() is None, f"ended by itself\n{program.tail()}"
-            program.kill(end_lease=False)
+            assert self._operator is not None
+            assert self._operator.process.poll() is None, self._describe_operator()
+            self._operator.kill(end_lease=False)
             async with self.outage():
                 done = self._drop_held_calls()
-                program = self.start()
+                self._operator = self.start()
                 await all_of(self._finish_soon(victim) for victim in done)
+
+    def _describe_operator(self) -> str:
+        """Return whether the operator that is killed next still runs, and the end of its log."""
+        if self._operator is None:
+            return "another operator leads"
+        has_ended = self._operator.process.poll() is not None
+        return f"its operator {'ended by itself' if has_ended else 'runs'}\n{self._operator.tail()}"
 
     async def _finish_soon(self, victim: ScriptedVictim) -> None:
         """Let a victim end soon: the test has seen what it wanted."""
@@ -362,7 +372,8 @@ def _describe(pod: Json) -> str:
     """Describe a pod: without finalizers, or while its containers run, kwok must act."""
     metadata = pod["metadata"]
     deleted, held = metadata.get("deletionTimestamp", "never"), metadata.get("finalizers", [])
-    return f"{pod['status'].get('phase')}, deleted {deleted}, held by {held}"
+    state = metadata.get("annotations", {}).get(keys.EVICTION)
+    return f"{pod['status'].get('phase')}, deleted {deleted}, held by {held}, state {state}"
 
 
 def _needs_nothing(victim: ScriptedVictim, pod: Json) -> bool:
