@@ -94,8 +94,7 @@ class CheckpointFolder:
 
     def all(self) -> list[Checkpoint]:
         """Return all complete checkpoints."""
-        matches = ((_COMPLETE.fullmatch(path.name), path) for path in self.path.iterdir())
-        return sorted(Checkpoint(int(match[1]), path) for match, path in matches if match)
+        return find(self.path, _COMPLETE)
 
     def _publish(self, unfinished: Path, target: Path) -> None:
         """Rename; where another process was faster, its checkpoint stays."""
@@ -120,6 +119,12 @@ class CheckpointFolder:
                 _discard(path)
             elif path.name.startswith(_DISCARDED):
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def find(folder: Path, name: re.Pattern[str]) -> list[Checkpoint]:
+    """Return the checkpoints of a folder by step; the first group of `name` is the step."""
+    matches = ((name.fullmatch(path.name), path) for path in folder.iterdir())
+    return sorted(Checkpoint(int(match[1]), path) for match, path in matches if match)
 
 
 def existing(path: Path | None) -> Path | None:

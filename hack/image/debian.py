@@ -7,17 +7,16 @@ changes there.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import platform
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
 
 from realcluster import paths
+from realcluster.build_lock import build_lock
 from realcluster.progress import Progress
 
 from . import command
@@ -106,7 +105,8 @@ def packages(of: Release, progress: Progress) -> list[Package]:
     Those of the lock, or, where the mirror no longer has one of them, the newest of all: apt has
     resolved them together.
     """
-    with _alone(of):
+    # apt fails where another build reads or writes the cache of this architecture.
+    with build_lock(_home() / f"{of.architecture}.lock", progress):
         return _fetch(of, progress)
 
 
@@ -206,15 +206,6 @@ def _keep(file: Path, package: Package) -> None:
         file.unlink()
         raise ImageError(f"{package.name} {package.version} is not what its checksum says")
     file.replace(package.file)
-
-
-@contextmanager
-def _alone(of: Release) -> Iterator[None]:
-    """Wait until no other build uses the cache of this architecture, where apt would fail."""
-    _home().mkdir(parents=True, exist_ok=True)
-    with (_home() / f"{of.architecture}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _home() -> Path:

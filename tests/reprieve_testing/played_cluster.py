@@ -57,7 +57,7 @@ class PlayedCluster:
     )
     sets: VictimSets = field(init=False)
     registry: ReconcilerRegistry = field(init=False)
-    policy: SimpleNamespace = field(init=False)
+    policy: Any = field(init=False)
     _version: int = 0
 
     def __post_init__(self) -> None:
@@ -69,7 +69,6 @@ class PlayedCluster:
             get=lambda _: NamespacePolicy(), is_terminating=lambda _: False
         )
         self.policy = SimpleNamespace(current=PolicySettings(ceiling_seconds=self.ceiling_seconds))
-        policy: Any = self.policy
 
         async def nothing(*_: object, **__: object) -> None: ...
 
@@ -80,7 +79,7 @@ class PlayedCluster:
         ledger: Any = SimpleNamespace(record=nothing, retract=nothing, publish_checkpoint=nothing)
         self.registry = a_registry(
             writes=self,
-            policy=policy,
+            policy=self.policy,
             namespaces=namespaces,
             ledger=ledger,
             bare_pods=bare,

@@ -221,22 +221,24 @@ def _refuses_pods(state: ClusterState) -> bool:
     """Whether an outage of the webhooks refuses each new pod (`failurePolicy: Fail`)."""
     return any(
         webhook.name == _POD_WEBHOOK and webhook.failurePolicy == "Fail"
-        for each in (state.installation.mutating, state.validating)
-        if isinstance(each, WebhookConfiguration)
-        for webhook in each.webhooks or ()
+        for webhook in _registered(state)
     )
 
 
-def _certificates(state: ClusterState, now: datetime) -> StatusRow:
-    configurations = (state.installation.mutating, state.validating)
-    if Absence.FORBIDDEN in configurations:
-        return _unknown("certificates", "the webhook configurations")
-    bundles = [
-        _decode(webhook.clientConfig.caBundle)
-        for each in configurations
+def _registered(state: ClusterState) -> list[Webhook]:
+    """Return the webhooks of the configurations that can be read."""
+    return [
+        webhook
+        for each in (state.installation.mutating, state.validating)
         if isinstance(each, WebhookConfiguration)
         for webhook in each.webhooks or ()
     ]
+
+
+def _certificates(state: ClusterState, now: datetime) -> StatusRow:
+    if Absence.FORBIDDEN in (state.installation.mutating, state.validating):
+        return _unknown("certificates", "the webhook configurations")
+    bundles = [_decode(webhook.clientConfig.caBundle) for webhook in _registered(state)]
     if not bundles:
         return StatusRow(
             subject="certificates",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from reprieve_client import environment
 from reprieve_client.agreement import Agreement, Outcome
-from reprieve_client.checkpoints import StrPath
+from reprieve_client.checkpoints import StrPath, find
 from reprieve_client.session import Session, checkpointing, try_save
 from reprieve_client.termination import UNFINISHED
 
@@ -74,8 +74,8 @@ class ReprieveCallback(Callback):  # type: ignore[misc]
         With an empty folder, it is the one that Reprieve hands over. If that is gone, the Trainer
         ends with an error: to start anew would lose all work unnoticed.
         """
-        checkpoints = _find(self._folder, _COMPLETE)
-        newest = checkpoints[-1][1] if checkpoints else environment.read().resume_path
+        checkpoints = find(self._folder, _COMPLETE) if self._folder.exists() else []
+        newest = checkpoints[-1].path if checkpoints else environment.read().resume_path
         return None if newest is None else str(newest)
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
@@ -127,9 +127,9 @@ class ReprieveCallback(Callback):  # type: ignore[misc]
         def rename() -> None:
             if trainer.is_global_zero:
                 unfinished.replace(path)
-                for _, old in _find(self._folder, _COMPLETE)[:-_KEPT]:
+                for _, old in find(self._folder, _COMPLETE)[:-_KEPT]:
                     _discard(old)
-                for of_step, left in _find(self._folder, _UNFINISHED):
+                for of_step, left in find(self._folder, _UNFINISHED):
                     if of_step < step:
                         _discard(left)
 
@@ -144,12 +144,6 @@ class ReprieveCallback(Callback):  # type: ignore[misc]
             agreement=agreement,
             handle_sigterm=False,
         )
-
-
-def _find(folder: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
-    """Return the checkpoints with such a name and their steps, the newest last."""
-    matches = ((pattern.fullmatch(path.name), path) for path in folder.glob("*"))
-    return sorted((int(match[1]), path) for match, path in matches if match)
 
 
 def _discard(checkpoint: Path) -> None:

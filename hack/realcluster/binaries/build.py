@@ -6,19 +6,17 @@ nothing is built twice.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import platform
 import subprocess
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from realcluster import paths
+from realcluster.build_lock import build_lock
 from realcluster.errors import ClusterError
 from realcluster.progress import Progress
 
@@ -35,7 +33,8 @@ def ensure(names: Sequence[str], progress: Progress) -> dict[str, Path]:
     """
     wanted = {name: path_of(name) for name in names}
     if any(not path.exists() for path in wanted.values()):
-        with _lock(progress):
+        # Two builds at once would compile the same packages twice.
+        with build_lock(paths.cache_home() / "bin/.lock", progress):
             _build_all([name for name, path in wanted.items() if not path.exists()], progress)
     _link_into(bin_directory(), wanted)
     return wanted
@@ -87,29 +86,6 @@ def _link_into(directory: Path, programs: dict[str, Path]) -> None:
             fresh = directory / f".{name}.{os.getpid()}"
             fresh.symlink_to(program)
             fresh.replace(link)
-
-
-@contextmanager
-def _lock(progress: Progress) -> Iterator[None]:
-    """Hold the build lock: two builds at once would compile the same packages twice."""
-    directory = paths.cache_home() / "bin"
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with progress.task("another build is running; waiting for it") as task:
-                _wait_for_lock(file.fileno(), task.tick)
-        yield
-
-
-def _wait_for_lock(descriptor: int, tick: Callable[[], None]) -> None:
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            tick()
-            time.sleep(0.2)
 
 
 def _build_all(names: list[str], progress: Progress) -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import reprieve_client as reprieve
 from reprieve_client.agreement import Outcome
 from reprieve_client.contract import Request, render_answer
 from reprieve_client.hints import choice
+from reprieve_testing.cluster.handle import free_port
 
 UNFINISHED = 143
 MAX_ANSWER_BYTES = 16 * 1024
@@ -504,11 +504,8 @@ def test_a_session_that_trains_again_saves_on_sigterm() -> None:
 
 @pytest.mark.parametrize("hint", ["http://:{port}/checkpoint", "signal://USR1"])
 def test_a_session_that_was_not_closed_can_be_opened_again(hint: str) -> None:
-    with socket.socket() as found:
-        found.bind(("", 0))
-        port = found.getsockname()[1]
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGUSR1)
-    session = reprieve.checkpointing(Training().save, hint=hint.format(port=port))
+    session = reprieve.checkpointing(Training().save, hint=hint.format(port=free_port()))
     session.open()
     session.open()
     session.close()

@@ -76,8 +76,13 @@ class BulkClient:
         """Yield the existing objects, then each change."""
         async with self._session.get(f"{path}&watch=1") as response:
             assert response.status == 200, await response.text()
-            async for line in response.content:
-                yield json.loads(line)
+            try:
+                async for line in response.content:
+                    yield json.loads(line)
+            finally:
+                # TLS would say goodbye first, which can take longer than the event loop runs.
+                if response.connection and response.connection.transport:
+                    response.connection.transport.abort()
 
     async def _send(self, method: str, path: str, document: Json = None) -> None:
         headers = {

@@ -1,4 +1,4 @@
-"""Both schedulers on one API server: all scenarios are created, then both start and are watched.
+"""Both schedulers on one API server: scenarios are created, then both start and are watched.
 
 Upstream's is scheduler-plugins v0.34.7 with PreemptionToleration in the place of DefaultPreemption;
 the other is the stock scheduler. They start when all objects exist: their first list shows the
@@ -67,7 +67,10 @@ class ObservedDecision:
 
 
 class SchedulerPair:
-    """A cluster, the scenarios in it, and the two schedulers beside it."""
+    """A cluster, the scenarios in it, and the two schedulers beside it.
+
+    One cluster can have several, one after another.
+    """
 
     def __init__(self, cluster: Cluster, scenarios: Sequence[Scenario]) -> None:
         self._cluster = cluster
@@ -109,9 +112,15 @@ class SchedulerPair:
             for place, (scenario, side) in self._places.items()
         }
 
-    def stop(self) -> None:
-        """Stop both schedulers."""
+    async def stop(self) -> None:
+        """Stop both schedulers, and delete the preemptors: the next schedulers would try them."""
         self._cluster.processes.stop(side.scheduler_name for side in SIDES)
+        preemptors = (documents.preemptor(*place) for place in self._places.values())
+        async with BulkClient.connect(self._cluster) as client:
+            await client.for_each(
+                (f"{_pods(found)}/{found['metadata']['name']}" for found in preemptors),
+                client.delete,
+            )
 
     async def _create_shared_objects(self, client: BulkClient) -> None:
         for side, part in itertools.product(SIDES, range(PARTS)):

@@ -299,7 +299,7 @@ class Extender:
                 nodes,
                 _MAX_RECORDED_REFUSALS,
             )
-            self._refusal_recorder.record_in_background(map(_identity_of, pods))
+            self._refusal_recorder.record_in_background(map(PodIdentity.of, pods))
 
     def _find_preemptor(self, uid: str) -> Preemptor | None:
         """Return the pod if one of the configured schedulers may preempt for it now."""
@@ -399,8 +399,8 @@ class Extender:
             VictimSet(
                 identity,
                 best.node,
-                tuple(map(_identity_of, best.victims)),
-                tuple(map(_identity_of, elsewhere)),
+                tuple(map(PodIdentity.of, best.victims)),
+                tuple(map(PodIdentity.of, elsewhere)),
                 frozenset(pod.uid for pod in best.all_pods if pod.gang in gangs),
             )
         )
@@ -467,7 +467,3 @@ def _gang_to_place(preemptor: Preemptor) -> GangKey | None:
 def _is_planned_in_vain(decision: PreemptionDecision) -> bool:
     statuses = decision.node_statuses.values()
     return decision.best is None and not selection.PLANNED_IN_VAIN.isdisjoint(statuses)
-
-
-def _identity_of(pod: ScheduledPod) -> PodIdentity:
-    return PodIdentity(pod.uid, pod.namespace, pod.name)

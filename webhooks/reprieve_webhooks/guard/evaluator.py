@@ -17,7 +17,7 @@ from reprieve_policy.preemption.nominated_pods import NominatedPod
 from reprieve_policy.preemption.selection import DryRunStatus, RefusalReason, snapshot_builder
 from reprieve_policy.preemption.selection.snapshot import Preemptor, ScheduledPod, Snapshot
 from reprieve_webhooks.snapshot.cluster_view import ClusterView
-from reprieve_webhooks.snapshot.recent_choices import PodIdentity, VictimSetLookup
+from reprieve_webhooks.snapshot.recent_choices import PodIdentity, VictimSet, VictimSetLookup
 
 from .objects import GuardedPod
 from .reader import GuardReader
@@ -150,20 +150,53 @@ class Evaluator:
             context, Requester(request_kind=context.request_kind, has_victims_elsewhere=True)
         )
 
+    def victim_set(self, context: ReviewContext, candidate: PossiblePreemptor) -> VictimSet | None:
+        """Return the victims that leave together for this preemptor; `None` if this pod goes alone.
+
+        Those that the extender chose. Where another replica has chosen, or none did, those of the
+        pod's gang, where it can spare no pod.
+        """
+        victim = context.victim
+        chosen = self._victim_sets.find(victim.node, victim.uid, by=candidate.uid)
+        return chosen or self._whole_gang(context, candidate)
+
     def _with_chosen_gang(
         self, context: ReviewContext, candidate: PossiblePreemptor
     ) -> ReviewContext:
-        takes_whole_gang = self._victim_sets.takes_whole_gang(context.victim.uid, by=candidate.uid)
+        uid = context.victim.uid
+        chosen = self.victim_set(context, candidate)
+        takes_whole_gang = (
+            chosen is not None and uid in chosen.whole_gang_uids
+        ) or self._victim_sets.takes_whole_gang(uid, by=candidate.uid)
         return replace(context, takes_whole_gang=takes_whole_gang)
 
-    async def _requester(self, context: ReviewContext, candidate: PossiblePreemptor) -> Requester:
-        pod = snapshot_builder.scheduled_pod_of(
-            context.victim,
-            context.facts,
-            native=context.pod_group,
-            job_walltime=context.job_walltime,
-            now=self._now(),
+    def _whole_gang(self, context: ReviewContext, candidate: PossiblePreemptor) -> VictimSet | None:
+        """Return the pod's gang if it would fall below its minimum and has pods on other nodes.
+
+        With a pod of a gang that asks to be evicted as a unit, the operator takes the others.
+        """
+        snapshot, preemptor = candidate.lookups.observed_snapshot(), candidate.preemptor
+        if snapshot is None or preemptor.is_exempt or context.evicted_as_a_unit:
+            return None
+        pod = self._scheduled_pod(context)
+        gang = selection.gang_evicted_with(preemptor, pod, snapshot)
+        if gang is None:
+            return None
+        here = [PodIdentity.of(member) for member in gang.members if member.node == pod.node]
+        elsewhere = [PodIdentity.of(member) for member in gang.members if member.node != pod.node]
+        if not elsewhere:
+            # The scheduler deletes all of it.
+            return None
+        return VictimSet(
+            PodIdentity(candidate.uid, preemptor.namespace, preemptor.name),
+            pod.node,
+            tuple(here),
+            tuple(elsewhere),
+            frozenset(one.uid for one in (*here, *elsewhere)),
         )
+
+    async def _requester(self, context: ReviewContext, candidate: PossiblePreemptor) -> Requester:
+        pod = self._scheduled_pod(context)
         # What protects a gang as a whole is known only with the extender's snapshot.
         refusal = selection.refusal_for(
             candidate.preemptor,
@@ -175,6 +208,15 @@ class Evaluator:
             refusal=refusal,
             is_exempt=candidate.preemptor.is_exempt,
             unprocessed_mark_seconds=self._unprocessed_mark_seconds(context),
+        )
+
+    def _scheduled_pod(self, context: ReviewContext) -> ScheduledPod:
+        return snapshot_builder.scheduled_pod_of(
+            context.victim,
+            context.facts,
+            native=context.pod_group,
+            job_walltime=context.job_walltime,
+            now=self._now(),
         )
 
     async def _leaves_with_others(

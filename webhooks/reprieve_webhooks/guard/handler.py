@@ -16,7 +16,7 @@ from reprieve_runtime.single_flight import RateLimitedError
 from reprieve_webhooks.admission import response
 from reprieve_webhooks.admission.handlers import AdmissionResponse
 from reprieve_webhooks.snapshot.cluster_view import ClusterView
-from reprieve_webhooks.snapshot.recent_choices import NoVictimSets, VictimSet, VictimSetLookup
+from reprieve_webhooks.snapshot.recent_choices import NoVictimSets, VictimSetLookup
 from reprieve_webhooks.snapshot.refusal_recorder import RefusalRecorder
 
 from .evaluator import Evaluator, PossiblePreemptor
@@ -177,16 +177,14 @@ class Guard:
             ),
         ]
 
-    def _victim_set(self, victim: GuardedPod, preemptor_uid: str) -> VictimSet | None:
-        return self._victim_sets.find(victim.node, victim.uid, by=preemptor_uid)
-
     async def _mark(self, context: ReviewContext, candidate: PossiblePreemptor | None) -> bool:
         """Mark the pod and the whole set that was chosen for its preemptor; raises `ApiError`."""
+        # Before: the first mark may change what a watch has seen of the gang.
+        chosen = None if candidate is None else self._evaluator.victim_set(context, candidate)
         if not await self._marker.mark(context, candidate) and not await self._marker.mark_changed(
             context, candidate
         ):
             return False
-        chosen = self._victim_set(context.victim, candidate.uid) if candidate else None
         if candidate is not None and chosen is not None:
             await self._marker.mark_other_victims(context, chosen, candidate)
         return True

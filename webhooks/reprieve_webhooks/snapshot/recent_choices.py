@@ -9,8 +9,9 @@ are found one by one, as without the extender.
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
+from reprieve_policy.preemption.selection.snapshot import ScheduledPod
 from reprieve_runtime.bounded_dict import BoundedDict
 
 TTL_SECONDS = 600.0
@@ -27,6 +28,11 @@ class PodIdentity:
     uid: str
     namespace: str
     name: str
+
+    @classmethod
+    def of(cls, pod: ScheduledPod) -> Self:
+        """Return the identity of a pod on a node."""
+        return cls(pod.uid, pod.namespace, pod.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from .evaluator import (
     PreemptionCandidate,
     PreemptionDecision,
     decide,
+    gang_evicted_with,
     refusal_for,
     renewably_refused,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "RefusalReason",
     "RoomClaim",
     "decide",
+    "gang_evicted_with",
     "refusal_for",
     "renewably_refused",
 ]

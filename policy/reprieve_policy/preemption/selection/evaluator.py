@@ -13,7 +13,7 @@ from .node_status import WAITING_IS_ENOUGH, DryRunStatus
 from .reasons import REASON_MESSAGES, Refusal, RefusalReason
 from .release import UNKNOWN_PREEMPTOR
 from .room_claim import RoomClaim
-from .snapshot import NodeInfo, Preemptor, ScheduledPod, Snapshot
+from .snapshot import GangInfo, NodeInfo, Preemptor, ScheduledPod, Snapshot
 from .victim_units import Selection, total_cost
 
 _HAS_OR_GETS_ROOM = (DryRunStatus.HAS_ROOM, DryRunStatus.ROOM_BEING_RELEASED)
@@ -161,6 +161,13 @@ def refusal_for(preemptor: Preemptor, pod: ScheduledPod, snapshot: Snapshot) -> 
     eligibility = Eligibility(preemptor, snapshot)
     reason = eligibility.pod_eligibility.preemptor_reason()
     return eligibility.refusal(pod) if reason is None else Refusal(reason, REASON_MESSAGES[reason])
+
+
+def gang_evicted_with(
+    preemptor: Preemptor, pod: ScheduledPod, snapshot: Snapshot
+) -> GangInfo | None:
+    """Return the gang that is evicted with the pod, `None` for a pod that is evicted alone."""
+    return Eligibility(preemptor, snapshot).evicted_gang(pod)
 
 
 def renewably_refused(

@@ -85,7 +85,10 @@ class Beside:
 
 
 @asynccontextmanager
-async def beside(directory: Path, said: str, *pods: Any) -> AsyncIterator[Beside]:
+async def beside(
+    directory: Path, said: str, *pods: Any, is_one_replica: bool = True
+) -> AsyncIterator[Beside]:
+    """Run both, in one replica of the webhooks or in two."""
     stored = {pod["metadata"]["name"]: pod for pod in pods}
     waiting = a_nominee("high", 1000, **_asking("8"))
     del waiting["status"]["nominatedNodeName"]
@@ -112,7 +115,7 @@ async def beside(directory: Path, said: str, *pods: Any) -> AsyncIterator[Beside
             known,
             operator=OPERATOR,
             timeout_seconds=5.0,
-            victim_sets=choices,
+            victim_sets=choices if is_one_replica else RecentVictimSets(),
             cluster_view=cluster_view,
         )
         extender = Extender(
@@ -231,6 +234,34 @@ async def test_all_pods_of_a_gang_on_all_nodes_are_marked_if(
         response = await ours.delete("a", is_nominated=False)
         assert not response["allowed"]
         assert sorted(ours.fixture.marked()) == ["a", "far"]
+
+
+@pytest.mark.parametrize(("here", "there"), [({}, {}), *WANTING.values()])
+async def test_a_replica_that_did_not_choose_marks_a_gang_that_can_spare_no_pod_as_a_whole(
+    tmp_path: Path, here: Any, there: Any
+) -> None:
+    gang = [
+        a_chosen("a", "8", group="few", **here),
+        a_chosen("far", "8", node="node-2", group="few", **there),
+    ]
+    async with beside(tmp_path, "auto", *gang, is_one_replica=False) as ours:
+        await ours.choose("a")
+        response = await ours.delete("a", is_nominated=False)
+        assert not response["allowed"]
+        assert sorted(ours.fixture.marked()) == ["a", "far"]
+
+
+async def test_a_replica_that_did_not_choose_marks_no_pod_that_a_gang_can_spare(
+    tmp_path: Path,
+) -> None:
+    gang = [
+        a_chosen("a", "8", group="few"),
+        *(a_chosen(name, "4", node="node-2", group="few") for name in "bc"),
+    ]
+    async with beside(tmp_path, "auto", *gang, is_one_replica=False) as ours:
+        await ours.choose("a")
+        assert not (await ours.delete("a", is_nominated=False))["allowed"]
+        assert ours.fixture.marked() == ["a"]
 
 
 async def test_another_victim_of_the_set_that_wants_no_notice_leaves_with_the_others(
