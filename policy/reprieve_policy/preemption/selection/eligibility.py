@@ -13,6 +13,7 @@ from .budget_uses import BudgetUses
 from .reasons import PodEligibility, Refusal, RefusalReason
 from .release import ReleaseCertainty
 from .snapshot import GangInfo, GangKey, Preemptor, ScheduledPod, Snapshot
+from .totals import GangTotals
 
 _NO_MINIMUM = 2**31
 
@@ -32,6 +33,7 @@ class Eligibility:
         self._evicted_gangs: dict[GangKey, GangInfo | None] = {}
         self._members: dict[GangKey, tuple[ScheduledPod, ...]] = {}
         self._has_leaving_members: dict[GangKey, bool] = {}
+        self._totals: dict[GangKey, GangTotals] = {}
 
     def reason(self, pod: ScheduledPod) -> RefusalReason | None:
         """Return why the pod may not be a victim, `None` if it may."""
@@ -154,6 +156,12 @@ class Eligibility:
                 staying = [member for member in staying if not self._counts_as_gone(member, gang)]
             self._members[gang.key] = tuple(staying)
         return self._members[gang.key]
+
+    def totals_of(self, gang: GangInfo) -> GangTotals:
+        """Return what is asked about all members that are evicted together."""
+        if gang.key not in self._totals:
+            self._totals[gang.key] = GangTotals(self.affected_members(gang), self.snapshot.now)
+        return self._totals[gang.key]
 
     def _has_been_refused_for_too_long(self, gang: GangInfo) -> bool:
         seconds, now = self.snapshot.settings.ceiling_seconds, self.snapshot.now

@@ -386,7 +386,7 @@ def _victims_of(plan: PreemptionPlan) -> list[ScheduledPod]:
 
 
 def _hours(plan: PreemptionPlan, snapshot: Snapshot) -> float:
-    return total_cost(_victims_of(plan), snapshot.now)[1] / 3600
+    return total_cost(plan.units, snapshot.now)[1] / 3600
 
 
 def _candidate(plan: PreemptionPlan, snapshot: Snapshot) -> PreemptionCandidate:

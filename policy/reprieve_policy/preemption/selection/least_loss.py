@@ -27,7 +27,7 @@ from datetime import datetime
 from operator import attrgetter, itemgetter, sub
 from typing import NamedTuple
 
-from . import pdb_usage, priority_order, victim_units
+from . import pdb_usage, priority_order, totals, victim_units
 from .budget_uses import BudgetUses
 from .eligibility import Eligibility
 from .node_fit import CombinedDemand, MissingCapacity, RemainingCapacity
@@ -125,7 +125,7 @@ def _are_clearly_worse(
     if best.loss is None:
         return False
     now = eligibility.snapshot.now
-    least_loss = min([victim_units.loss_of(pods[0], now) for pods in possible])
+    least_loss = min([totals.loss_of(pods[0], now) for pods in possible])
     if least_loss > best.loss:
         return True
     released = capacity.released_by([pods[:1] for pods in possible], missing)

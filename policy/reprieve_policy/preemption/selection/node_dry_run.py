@@ -19,7 +19,7 @@ from .eligibility import Eligibility
 from .least_loss import BestSoFar
 from .node_fit import CombinedDemand
 from .node_status import WAITING_IS_ENOUGH, DryRunStatus
-from .snapshot import PodDemand, ScheduledPod, Snapshot
+from .snapshot import PodDemand, Snapshot
 from .victim_units import Selection, SortKey, VictimUnit
 
 _FEASIBLE = WAITING_IS_ENOUGH | {DryRunStatus.ROOM_MAY_BE_RELEASED}
@@ -125,30 +125,34 @@ class VictimRanking:
     def rank(self, victims: Iterable[VictimUnit], violations: int) -> SortKey:
         """Rank victims, the best set first."""
         units = list(victims)
-        pods = [member for unit in units for member in unit.members]
-        if not pods:
+        if not units:
             return NO_VICTIMS
-        highest = max([victim.preemption_priority for victim in pods])
-        # As upstream: every victim counts, those of negative priority too.
-        priorities = sum([victim.preemption_priority + _MAX_INT32 + 1 for victim in pods])
-        oldest = victim_units.earliest_start(
-            [victim for victim in pods if victim.preemption_priority == highest], self.now
+        pods = sum([len(unit.members) for unit in units])
+        highest = max([unit.priority for unit in units])
+        priorities = sum([victim_units.sum_of_priorities(unit) for unit in units])
+        oldest = min(
+            [
+                victim_units.earliest_start_of_highest(unit, self.now)
+                for unit in units
+                if unit.priority == highest
+            ]
         )
         return (
             violations,
             *([sum([unit.loss for unit in units])] if self.victim_order == LOSS else ()),
             highest,
-            priorities,
-            len(pods),
-            *self._preference_keys(pods),
+            # As upstream: every victim counts, those of negative priority too.
+            priorities + pods * (_MAX_INT32 + 1),
+            pods,
+            *self._preference_keys(units),
             -oldest.timestamp(),
         )
 
-    def _preference_keys(self, pods: Sequence[ScheduledPod]) -> tuple[float, ...]:
+    def _preference_keys(self, units: Sequence[VictimUnit]) -> tuple[float, ...]:
         if not self.states_preferences:
             return ()
-        return max([victim.preemption_class for victim in pods]), *victim_units.total_cost(
-            pods, self.now
+        return max([victim_units.preemption_class(unit) for unit in units]), *(
+            victim_units.total_cost(units, self.now)
         )
 
 
@@ -157,6 +161,11 @@ def ranking_for(results: Iterable[Selection | DryRunStatus], snapshot: Snapshot)
     units = (unit for result in results if isinstance(result, Selection) for unit in result.units)
     return VictimRanking(
         snapshot.now,
-        any(member.states_preferences for unit in units for member in unit.members),
+        any(
+            unit.members[0].states_preferences
+            if unit.totals is None
+            else unit.totals.states_preferences
+            for unit in units
+        ),
         snapshot.settings.victim_order,
     )

@@ -8,13 +8,15 @@ cost come before age (document 001).
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import NamedTuple
 
 from reprieve_policy.config.settings import LOSS
-from reprieve_policy.preemption import cost, loss
 
+from . import totals
 from .eligibility import Eligibility
 from .snapshot import GangInfo, GangKey, ScheduledPod
+from .totals import GangTotals
 
 SortKey = tuple[float | datetime | str, ...]
 """The most important first. The last element is a uid, so that equal inputs give equal results."""
@@ -36,6 +38,8 @@ class VictimUnit(NamedTuple):
 
     Whole numbers add up exactly, and a difference of less than a second is none.
     """
+    totals: GangTotals | None = None
+    """Of all its pods; `None`: it is a single pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +65,15 @@ def units_of(pods: Iterable[ScheduledPod], eligibility: Eligibility) -> list[Vic
         gang = None if pod.gang is None else eligibility.evicted_gang(pod)
         if gang is None:
             own = (pod,)
-            lost = loss_of(pod, now) if by_loss else 0
+            lost = totals.loss_of(pod, now) if by_loss else 0
             units.append(VictimUnit(own, own, None, pod.preemption_priority, lost))
         else:
             gangs_as_units.setdefault(gang.key, (gang, []))[1].append(pod)
     for gang, here in gangs_as_units.values():
-        members = eligibility.affected_members(gang)
-        priority = max(member.preemption_priority for member in members)
-        lost = sum(loss_of(member, now) for member in members) if by_loss else 0
-        units.append(VictimUnit(tuple(here), members, gang.key, priority, lost))
+        its = eligibility.totals_of(gang)
+        lost = its.loss if by_loss else 0
+        units.append(VictimUnit(tuple(here), its.members, gang.key, its.priority, lost, its))
     return units
-
-
-def loss_of(pod: ScheduledPod, now: datetime) -> int:
-    """Return what preempting a pod is expected to lose, in whole device-seconds."""
-    return round(loss.expected_loss(pod.loss_inputs, pod.progress, now))
 
 
 def needed_members(
@@ -103,19 +101,19 @@ def scheduler_order(unit: VictimUnit, now: datetime) -> SortKey:
     if unit.gang is None:
         pod = unit.members[0]
         return -unit.priority, 0, 0, pod.progress.started_at or now, pod.uid
-    return -unit.priority, -1, -len(unit.members), earliest_start(unit.members, now), _uid(unit)
+    return -unit.priority, -1, -len(unit.members), earliest_start(unit, now), _uid(unit)
 
 
 def costliest_first(unit: VictimUnit, now: datetime) -> SortKey:
     """Order the costliest of a class first, so that the cheapest are evicted."""
-    stated, estimated = total_cost(unit.members, now)
+    stated, estimated = total_cost((unit,), now)
     return (
         -unit.priority,
         -bool(unit.gang),
-        -_class(unit),
+        -preemption_class(unit),
         -stated,
         -estimated,
-        earliest_start(unit.members, now),
+        earliest_start(unit, now),
         _uid(unit),
     )
 
@@ -125,9 +123,9 @@ def smallest_first(unit: VictimUnit, wanted: Mapping[str, int], now: datetime) -
     return (
         -unit.priority,
         -bool(unit.gang),
-        -_class(unit),
+        -preemption_class(unit),
         share_of(unit, wanted),
-        earliest_start(unit.members, now),
+        earliest_start(unit, now),
         _uid(unit),
     )
 
@@ -150,31 +148,52 @@ def importance_as_member(pod: ScheduledPod, now: datetime) -> SortKey:
 
 def loss_as_member(pod: ScheduledPod, now: datetime) -> SortKey:
     """Order the pods of one gang, the greatest loss first."""
-    return -loss_of(pod, now), *importance_as_member(pod, now), pod.uid
+    return -totals.loss_of(pod, now), *importance_as_member(pod, now), pod.uid
 
 
-def earliest_start(pods: Sequence[ScheduledPod], now: datetime) -> datetime:
-    """Return when the first pod started; an unstarted one starts now, as upstream."""
-    if len(pods) == 1:
-        return pods[0].progress.started_at or now
-    return min(pod.progress.started_at or now for pod in pods)
+def earliest_start(unit: VictimUnit, now: datetime) -> datetime:
+    """Return when the first of its pods started; an unstarted one starts now, as upstream."""
+    if unit.totals is None:
+        return unit.members[0].progress.started_at or now
+    return unit.totals.earliest_start
 
 
-def total_cost(pods: Sequence[ScheduledPod], now: datetime) -> tuple[int, float]:
-    """Return what the pods cost together; see `cost.sort_key_of`."""
-    if len(pods) == 1:
-        return cost.sort_key_of(pods[0].cost_inputs, pods[0].progress, now)
-    stated, estimated = zip(
-        *(cost.sort_key_of(pod.cost_inputs, pod.progress, now) for pod in pods), strict=True
-    )
-    return sum(stated), sum(estimated)
+def earliest_start_of_highest(unit: VictimUnit, now: datetime) -> datetime:
+    """Return when the first of its pods with the highest priority started."""
+    if unit.totals is None:
+        return unit.members[0].progress.started_at or now
+    return unit.totals.earliest_start_of_highest
 
 
-def _class(unit: VictimUnit) -> int:
-    if len(unit.members) == 1:
+def sum_of_priorities(unit: VictimUnit) -> int:
+    """Return the sum of the priorities that its pods are defended with."""
+    return unit.priority if unit.totals is None else unit.totals.priorities
+
+
+def preemption_class(unit: VictimUnit) -> int:
+    """Return the highest class of its pods."""
+    if unit.totals is None:
         return unit.members[0].preemption_class
-    return max(member.preemption_class for member in unit.members)
+    return unit.totals.preemption_class
+
+
+def total_cost(units: Sequence[VictimUnit], now: datetime) -> tuple[int, float]:
+    """Return what the units cost together; see `cost.sort_key_of`."""
+    if len(units) == 1:
+        return _cost(units[0], now)[:2]
+    stated, _, estimated = zip(*[_cost(unit, now) for unit in units], strict=True)
+    # Pod by pod: a sum of sums may differ in its last digit.
+    return sum(stated), sum(chain.from_iterable(estimated))
+
+
+def _cost(unit: VictimUnit, now: datetime) -> tuple[int, float, Sequence[float]]:
+    """Return what the unit costs, and the estimated cost of each pod."""
+    its = unit.totals
+    if its is None:
+        stated, estimated = totals.cost_of(unit.members[0], now)
+        return stated, estimated, (estimated,)
+    return *its.cost, its.estimated_costs
 
 
 def _uid(unit: VictimUnit) -> str:
-    return min([member.uid for member in unit.members])
+    return unit.members[0].uid if unit.totals is None else unit.totals.uid

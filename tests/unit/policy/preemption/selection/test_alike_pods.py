@@ -16,7 +16,7 @@ from reprieve_policy.kube.values.quantity import NANOS
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.cost import CostInputs, WorkProgress
 from reprieve_policy.preemption.loss import LossInputs, SaveWay
-from reprieve_policy.preemption.selection import DryRunStatus, alike_pods, victim_units
+from reprieve_policy.preemption.selection import DryRunStatus, alike_pods, totals, victim_units
 from reprieve_policy.preemption.selection.eligibility import Eligibility
 from reprieve_policy.preemption.selection.snapshot import (
     AlikePods,
@@ -153,7 +153,7 @@ def test_of_alike_pods_the_first_loses_least_and_is_the_least_important(
         if group[0].gang is not None:
             continue
         units = [victim_units.units_of([pod], eligibility)[0] for pod in group]
-        losses = [victim_units.loss_of(pod, now) for pod in group]
+        losses = [totals.loss_of(pod, now) for pod in group]
         assert losses == sorted(losses)
         for order in (victim_units.scheduler_order, victim_units.costliest_first):
             assert units == sorted(units, key=lambda unit: order(unit, now), reverse=True)
