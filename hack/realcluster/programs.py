@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .client.kubectl import Kubectl
+from .client.objects import TOKEN_SECONDS
 from .errors import ClusterError
 from .ports import METRICS_ABOVE
 from .processes import Processes
@@ -25,7 +26,6 @@ from .state import write_private
 
 NAMESPACE = "reprieve-system"
 WEBHOOKS, OPERATOR = "reprieve-webhooks", "reprieve-operator"
-TOKEN_DURATION = "24h"  # noqa: S105 (a time, no secret)
 READY_SECONDS = 180.0  # 2 are usual; a busy machine with two cores has needed more than 60
 
 
@@ -138,7 +138,7 @@ class Programs:
     def _write_kubeconfig(self, name: str) -> Path:
         """Write a kubeconfig that holds only a new token of the program's ServiceAccount."""
         view = json.loads(self._kubectl.read("config", "view", "--raw", "--minify", "-o", "json"))
-        account = ("create", "token", name, "-n", NAMESPACE, f"--duration={TOKEN_DURATION}")
+        account = ("create", "token", name, "-n", NAMESPACE, f"--duration={TOKEN_SECONDS}s")
         token = self._kubectl.read(*account).strip()
         config = {
             "apiVersion": "v1",

@@ -26,6 +26,10 @@ from realcluster.errors import ClusterError
 Json = Any
 NOT_PLAIN = object()
 """`Client.get` cannot do what the words ask for: ask kubectl."""
+TOKEN_SECONDS = 24 * 60 * 60
+"""How long a token of a ServiceAccount is valid. By default, it is an hour, which a long chaos run
+outlasts: its operator could then write nothing any more.
+"""
 _TIMEOUT_SECONDS = 60.0
 _LAG_SECONDS = 10.0
 _PAUSE_SECONDS = 0.05
@@ -217,10 +221,14 @@ class Client:
                 raise
 
     def create_token(self, account: str, namespace: str) -> str:
-        """Return a fresh token of a ServiceAccount; raises ClusterError."""
+        """Return a fresh token of a ServiceAccount, for `TOKEN_SECONDS`; raises ClusterError."""
         self._need_token()
         url = self._resource("serviceaccount").url(namespace, account, "token")
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": TOKEN_SECONDS},
+        }
         return str(self._call("POST", url, request)["status"]["token"])
 
     def _need_token(self) -> None:

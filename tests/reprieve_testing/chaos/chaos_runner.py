@@ -180,6 +180,9 @@ class ChaosRunner:
                 await self._crashing
             if self._happened != seen:
                 seen, seen_at = self._happened, time.monotonic()
+            assert self._operator is None or self._operator.process.poll() is None, (
+                f"the operator has ended by itself: {self._describe_operator()}"
+            )
             assert time.monotonic() < seen_at + _STANDSTILL_SECONDS, "\n".join(
                 ["nothing happens any more:", *left, self._describe_operator()]
             )

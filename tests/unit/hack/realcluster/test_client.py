@@ -1,9 +1,12 @@
 """Which `kubectl get` is a plain read, and where the API server answers it."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from realcluster.client import objects
-from realcluster.client.objects import Resource, Wanted
+from realcluster.client.objects import Client, Resource, Wanted
 
 PLAIN = {
     "pods -n team": Wanted("pods", namespace="team"),
@@ -74,3 +77,18 @@ def test_items_of_a_list_say_what_they_are_and_managed_fields_are_left_out() -> 
         "kind": "List",
         "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}],
     }
+
+
+def test_a_token_outlasts_a_chaos_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def answer(_: Client, __: str, url: str, body: Any) -> Any:
+        asked.append((url, body["spec"]["expirationSeconds"]))
+        return {"status": {"token": "abc"}}
+
+    account = Resource("/api/v1", "serviceaccounts", "ServiceAccount", "v1", namespaced=True)
+    monkeypatch.setattr(Client, "has_token", lambda _: True)
+    monkeypatch.setattr(Client, "_resource", lambda *_: account)
+    monkeypatch.setattr(Client, "_call", answer)
+    assert Client(Path("kubeconfig")).create_token("operator", "home") == "abc"
+    assert asked == [("/api/v1/namespaces/home/serviceaccounts/operator/token", 24 * 60 * 60)]
