@@ -109,9 +109,10 @@ class CheckpointFolder:
     def _clean(self, step: int) -> None:
         """Delete old checkpoints, and what killed processes left unfinished before `step`.
 
-        Another process may still be writing the same step.
+        Another process may still be writing the same step. Checkpoints of later steps, of a
+        training that began anew or goes on from an older one, are left.
         """
-        for checkpoint in self.all()[: -self._keep]:
+        for checkpoint in [old for old in self.all() if old.step <= step][: -self._keep]:
             _discard(checkpoint.path)
         for path in self.path.iterdir():
             match = _UNFINISHED.fullmatch(path.name)

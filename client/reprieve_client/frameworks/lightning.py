@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,12 @@ class ReprieveCallback(Callback):  # type: ignore[misc]
         return None if newest is None else str(newest)
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
-        """Begin to receive requests."""
+        """Begin to receive requests; raises `ValueError` for several ranks without an agreement."""
+        if trainer.world_size > 1 and self._make_agreement is None:
+            raise ValueError(
+                "several ranks need an agreement, or one would save while others go on: "
+                "ReprieveCallback(..., agreement=reprieve_client.frameworks.pytorch.all_ranks)"
+            )
         agreement: Agreement | None = self._make_agreement and self._make_agreement()
         self._session.close()
         self._session = self._new_session(agreement)
@@ -127,15 +133,19 @@ class ReprieveCallback(Callback):  # type: ignore[misc]
         def rename() -> None:
             if trainer.is_global_zero:
                 unfinished.replace(path)
-                for _, old in find(self._folder, _COMPLETE)[:-_KEPT]:
-                    _discard(old)
-                for of_step, left in find(self._folder, _UNFINISHED):
-                    if of_step < step:
-                        _discard(left)
+                self._clean(step)
 
         # Of several ranks, the others would wait in Lightning's save for the one that has failed.
         own = try_save(save, step) if trainer.world_size == 1 else Outcome(str(save(step)))
         self._session.complete(step, own, rename)
+
+    def _clean(self, step: int) -> None:
+        """Delete what is older than the last checkpoints up to `step`, as far as possible."""
+        with suppress(OSError):
+            complete = [old for old in find(self._folder, _COMPLETE) if old.step <= step]
+            unfinished = [left for left in find(self._folder, _UNFINISHED) if left.step < step]
+            for old in (*complete[:-_KEPT], *unfinished):
+                _discard(old.path)
 
     def _new_session(self, agreement: Agreement | None) -> Session:
         return checkpointing(

@@ -56,6 +56,13 @@ def test_the_latest_checkpoint_is_the_one_with_the_highest_step(folder: Checkpoi
     assert (path / "state").read_text() == "ten"
 
 
+def test_a_checkpoint_stays_beside_those_of_later_steps(folder: CheckpointFolder) -> None:
+    for step in (900, 1000, 1, 2, 3):
+        path = write(folder, step, "state")
+    assert path.exists()
+    assert [checkpoint.step for checkpoint in folder.all()] == [2, 3, 900, 1000]
+
+
 def test_there_is_never_a_second_checkpoint_of_a_step(folder: CheckpointFolder) -> None:
     assert write(folder, 5, "first") == write(folder, 5, "second")
     assert (folder.path / "step-5" / "state").read_text() == "first"

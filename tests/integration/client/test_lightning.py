@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from reprieve_client.agreement import Alone
 from reprieve_testing.ranks import Group
 
 SECONDS = 30.0
@@ -156,8 +157,40 @@ def test_a_save_that_fails_is_tried_again_after_the_next_step(
     assert trainer.saves == [2]
 
 
+def test_a_save_stays_beside_checkpoints_of_later_steps(
+    make_callback: Callable[..., Any], tmp_path: Path
+) -> None:
+    """As where a second training begins anew with the same callback."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for step in (900, 1000):
+        (folder / f"step-{step}.ckpt").touch()
+    Trainer().fit(make_callback(every_seconds=0), 3 * ACCUMULATED_BATCHES)
+    names = {path.name for path in folder.iterdir()}
+    assert names == {f"step-{step}.ckpt" for step in (2, 3, 900, 1000)}
+
+
+def test_an_old_checkpoint_that_cannot_be_deleted_ends_no_training(
+    make_callback: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    trainer = Trainer()
+    trainer.fit(make_callback(every_seconds=0), 4 * ACCUMULATED_BATCHES)
+    assert trainer.saves == [1, 2, 3, 4]
+
+
+def test_several_ranks_without_an_agreement_do_not_begin(
+    make_callback: Callable[..., Any],
+) -> None:
+    with pytest.raises(ValueError, match="several ranks need an agreement"):
+        Trainer(world_size=2).fit(make_callback(every_seconds=0), ACCUMULATED_BATCHES)
+
+
 def test_one_of_several_ranks_that_cannot_save_ends(make_callback: Callable[..., Any]) -> None:
-    trainer, callback = Trainer(world_size=2), make_callback(every_seconds=0)
+    trainer, callback = Trainer(world_size=2), make_callback(every_seconds=0, agreement=Alone)
     trainer.errors = [OSError("no space left")]
     with pytest.raises(OSError, match="no space left"):
         trainer.fit(callback, ACCUMULATED_BATCHES)

@@ -343,7 +343,12 @@ class Evaluator:
                 (*here, context.victim) if context.nomination_scope.spans_nodes else here
             )
         } - {None}
-        others = [victim for victim in victims if _pod_group_of(victim) not in own_groups]
+        gang_members = _members_of_gangs(here, candidate)
+        others = [
+            victim
+            for victim in victims
+            if _pod_group_of(victim) not in own_groups and victim.uid not in gang_members
+        ]
         return guard.has_victims_elsewhere(
             candidate.uid,
             candidate.node,
@@ -376,6 +381,18 @@ class Evaluator:
         if found.reason is RefusalReason.VICTIMS_LEAVING:
             return preemptor.nominated_node != candidate.node
         return DryRunStatus.ROOM_BEING_RELEASED in found.node_statuses.values()
+
+
+def _members_of_gangs(pods: Sequence[GuardedPod], candidate: PossiblePreemptor) -> set[str]:
+    """Return the uids of all pods of the gangs of these pods, which are on the preemptor's node."""
+    snapshot = candidate.lookups.observed_snapshot()
+    node = None if snapshot is None else snapshot.nodes.get(candidate.node)
+    if snapshot is None or node is None:
+        return set()
+    uids = {pod.uid for pod in pods}
+    gangs = {pod.gang for pod in node.pods if pod.uid in uids and pod.gang is not None}
+    found = (snapshot.gangs.get(key) for key in gangs)
+    return {member.uid for gang in found if gang is not None for member in gang.members}
 
 
 def _pod_group_of(pod: GuardedPod) -> tuple[str, str] | None:

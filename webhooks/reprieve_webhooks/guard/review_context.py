@@ -45,7 +45,7 @@ class ReviewContext:
     pod_group: PodGroupInfo | None
     """The PodGroup that the pod names."""
     takes_whole_gang: bool = False
-    """The extender chose all of its gang, which does not ask to be evicted as a unit."""
+    """All of its gang leaves, which does not ask to be evicted as a unit, but can spare no pod."""
     leaves_with_others: bool = False
     """Other victims of its preemptor on its node get notice."""
 

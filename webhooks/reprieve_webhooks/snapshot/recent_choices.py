@@ -3,7 +3,7 @@
 When the guard refuses the deletion of one victim, it marks the whole set. A set is a hint and
 grants no right: it belongs to one preemptor and counts only for that preemptor, while a scheduler
 has it nominated. Only the replica that answered the scheduler knows it. Without the set, victims
-are found one by one, as without the extender.
+are found one by one, as without the extender, but for a gang that can spare no pod.
 """
 
 import time

@@ -264,6 +264,38 @@ async def test_a_replica_that_did_not_choose_marks_no_pod_that_a_gang_can_spare(
         assert ours.fixture.marked() == ["a"]
 
 
+LABELLED_GANG = {
+    "labels": GANG,
+    "annotations": {
+        keys.CHECKPOINT_HINT: "signal:",
+        keys.DISRUPTION_MODE: "pod",
+        keys.MIN_MEMBER: "2",
+    },
+}
+
+
+async def test_a_replica_that_did_not_choose_has_no_victim_wait_for_a_gang_that_leaves_beside_it(
+    tmp_path: Path,
+) -> None:
+    gang = [
+        a_chosen("a", "4", **LABELLED_GANG),
+        a_chosen("far", "8", node="node-2", **LABELLED_GANG),
+    ]
+    single = a_chosen("single", "4")
+    async with beside(tmp_path, "auto", *gang, single, is_one_replica=False) as ours:
+        await ours.choose("a")
+        await ours.delete("a", is_nominated=False)
+        assert sorted(ours.fixture.marked()) == ["a", "far"]
+        for pod in gang:
+            pod["metadata"]["labels"] = {**GANG, keys.SOFT_EVICTION: "requested"}
+            pod["metadata"]["annotations"] = {
+                **pod["metadata"]["annotations"],
+                keys.PREEMPTOR: "uid-of-high",
+            }
+        assert not (await ours.delete("single", is_nominated=True))["allowed"]
+        assert sorted(ours.fixture.marked()) == ["a", "far", "single"]
+
+
 async def test_another_victim_of_the_set_that_wants_no_notice_leaves_with_the_others(
     tmp_path: Path,
 ) -> None:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import pytest
 
 from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import DryRunStatus
-from reprieve_policy.preemption.selection.snapshot import Preemptor
+from reprieve_policy.preemption.selection.snapshot import GangKey, Preemptor
 from reprieve_testing.objects.snapshots import (
     SnapshotFixture,
     a_budget,
@@ -139,3 +140,12 @@ def test_a_node_without_possible_victims_has_that_status():
     )
 
     assert found.node_statuses == {"n": DryRunStatus.NO_VICTIMS}
+
+
+@pytest.mark.parametrize(("minimum", "is_whole"), [(2, True), (1, False)])
+def test_a_gang_goes_with_a_pod_that_it_cannot_spare(minimum: int, *, is_whole: bool) -> None:
+    key = GangKey("team", "train")
+    nodes = [a_node_info(name, a_scheduled_pod(f"on-{name}", gang=key)) for name in "ab"]
+    built = a_snapshot(*nodes).with_gang("train", DisruptionMode.SINGLE, minimum).build()
+    found = selection.gang_evicted_with(PREEMPTOR, built.nodes["a"].pods[0], built)
+    assert (found is not None and found.key == key) is is_whole
