@@ -6,9 +6,11 @@ was placed; in a thread, and for at most a tenth of the time.
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.policies import PolicySource
@@ -23,6 +25,8 @@ from reprieve_policy.preemption.selection.snapshot import PodDemand, ScheduledPo
 from .gang_counts import CountedGang
 from .gate_pods import LabelledPod, uids_of
 from .room_watch import RoomKnowledge, RoomWatch
+
+T = TypeVar("T")
 
 POLL_SECONDS = 0.5
 """How often it is looked whether room may have become free, while a gang waits for room."""
@@ -102,7 +106,7 @@ class _Unplaced:
 
     gangs: Sequence[Sequence[PodDemand]]
     """Of gangs that the gate has released and that have not started."""
-    others: Sequence[Sequence[PodDemand]]
+    others: Sequence[_Other]
     """Of gangs that no gate held, and pods that gangs do not need."""
 
 
@@ -240,15 +244,22 @@ class GateTurns:
                 others.append((one.key[0], demands))
             elif demands and one.counted.keeps_room(one.gang, ceiling_seconds, now):
                 needed.append(demands)
-        rotated = self._rotated(others)[:_MAX_UNGATED]
-        return _Unplaced(needed, [demands for _, demands in rotated])
+        return _Unplaced(needed, others)
 
-    def _rotated(self, others: Sequence[_Other]) -> Sequence[_Other]:
-        """Return one of each Namespace, then a second; in each decision, another is first."""
-        names = sorted({namespace for namespace, _ in others})
-        places = {name: (at + self._decisions) % len(names) for at, name in enumerate(names)}
-        rotated = sorted(others, key=lambda other: places[other[0]])
-        return gate_rotation.in_rounds(rotated, lambda other: other[0])
+    def _looked_at(self, others: Sequence[_Other]) -> Sequence[Sequence[PodDemand]]:
+        """Return one of each Namespace, then a second; in each decision, others are first."""
+        by_namespace: dict[str, list[_Other]] = {}
+        for other in others:
+            by_namespace.setdefault(other[0], []).append(other)
+        names = sorted(by_namespace)
+        share = _MAX_UNGATED // max(1, len(names))
+        rotated = [
+            other
+            for name in _rotated(names, self._decisions)
+            for other in _rotated(by_namespace[name], self._decisions * share)
+        ]
+        rounds = gate_rotation.in_rounds(rotated, lambda other: other[0])
+        return [demands for _, demands in rounds[:_MAX_UNGATED]]
 
     def _unseen(self, gangs: Sequence[WatchedGang]) -> list[ScheduledPod]:
         """Return the pods on nodes that the watch of all pods does not show, or no longer shows."""
@@ -267,8 +278,9 @@ class GateTurns:
             key: {pod.metadata.uid: pod.metadata.resourceVersion for pod in one.chosen}
             for key, one in ready.items()
         }
+        others = (demands for _, demands in in_flight.others)
         placing = sorted(
-            demand.uid for demands in (*in_flight.gangs, *in_flight.others) for demand in demands
+            demand.uid for demands in (*in_flight.gangs, *others) for demand in demands
         )
         taken = sorted(pod.uid for pod in unseen)
         return waiting, placing, taken, self._room.store.changes, self._policy.current
@@ -285,6 +297,7 @@ class GateTurns:
         room = self._room.store.snapshot(self._policy.current, now, unseen)
         demands = {key: _demand_of(one) for key, one in queue.items()}
         queued = [_queued(key, one) for key, one in queue.items()]
+        ungated = self._looked_at(in_flight.others)
         # The time of a thread: a clock that a test sets does not pass in one.
         queue_time, ungated_time = _Stopwatch(), _Stopwatch()
         limits = RoomLimits(
@@ -301,7 +314,7 @@ class GateTurns:
                 demands,
                 in_flight.gangs,
                 limits,
-                ungated=in_flight.others,
+                ungated=ungated,
             )
             released = list(gate_queue.releases(queued, failures, gang_room, now))
             return released, gang_room.without_turn, time.thread_time() - began_at
@@ -346,3 +359,10 @@ def _as_scheduled(pod: LabelledPod) -> ScheduledPod:
         # No victim: what else it is, the watch of all pods shows soon.
         is_non_preemptible=True,
     )
+
+
+def _rotated(items: Iterable[T], by: int) -> Iterable[T]:
+    """Return all items in the same order, beginning with another one."""
+    rotated = deque(items)
+    rotated.rotate(-by)
+    return rotated

@@ -93,7 +93,7 @@ _RELEASE_FIELDS = {
     "is_being_deleted": "is_being_deleted",
     "is_held_by_budget": "is_held_by_budget",
     "preemptor_uid": "preemptor_uid",
-    "is_requested": "is_requested",
+    "leaves_for_none": "leaves_for_none",
 }
 
 

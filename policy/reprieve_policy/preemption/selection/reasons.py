@@ -110,7 +110,7 @@ class PodEligibility:
         return node_info is not None and any(
             self.is_current_victim(pod)
             and not self._leaves_for_another(pod)
-            and not (self._has_waited_long and self._leaves_for_none(pod))
+            and not (self._has_waited_long and pod.release and pod.release.leaves_for_none)
             for pod in node_info.pods
         )
 
@@ -189,9 +189,6 @@ class PodEligibility:
         return (
             self._gang is None and pod.release is not None and pod.release.preemptor_uid not in own
         )
-
-    def _leaves_for_none(self, pod: ScheduledPod) -> bool:
-        return pod.release is not None and not pod.release.preemptor_uid
 
     def _is_near_completion(self, pod: ScheduledPod) -> bool:
         walltime, now = pod.progress.walltime, self._snapshot.now

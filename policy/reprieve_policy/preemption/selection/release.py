@@ -56,18 +56,23 @@ def read(pod: PodWithStatus) -> Release | None:
         state = None
     is_held = state is not None and termination.is_held_by_budget(state)
     preemptor_uid = preemptor_uid_of(pod)
+    leaves_for_none = _is_for_no_preemptor(pod) and (
+        state is None or state.source is not Source.GANG
+    )
     if pod.metadata.deletionTimestamp is not None:
         return Release(
             expected_at=timestamp.parse(pod.metadata.deletionTimestamp),
             notified=notified and not is_held,
             is_being_deleted=True,
             preemptor_uid=preemptor_uid,
+            leaves_for_none=leaves_for_none,
         )
     if state is not None and is_held:
         return Release(
             expected_at=termination.budget_held_since(state),
             is_held_by_budget=True,
             preemptor_uid=preemptor_uid,
+            leaves_for_none=leaves_for_none,
         )
     if state is not None:
         return (
@@ -75,7 +80,7 @@ def read(pod: PodWithStatus) -> Release | None:
                 expected_at=state.requested_at,
                 notified=True,
                 preemptor_uid=preemptor_uid,
-                is_requested=state.source is not Source.GANG and _is_for_no_preemptor(pod),
+                leaves_for_none=leaves_for_none,
             )
             if notified
             else None
@@ -85,7 +90,9 @@ def read(pod: PodWithStatus) -> Release | None:
     # operator, would make their pod immune to preemption.
     is_seen = is_requested or labels.get(keys.SOFT_EVICTION) == mark.MARKED
     is_marked = is_seen and isinstance(mark.read(labels, annotations), mark.Mark)
-    return Release(preemptor_uid=preemptor_uid) if is_marked else None
+    if not is_marked:
+        return None
+    return Release(preemptor_uid=preemptor_uid, leaves_for_none=leaves_for_none)
 
 
 def preemptor_uid_of(pod: PodWithStatus) -> str:

@@ -174,8 +174,13 @@ class Release:
     """It is only evicted, and waits for a budget: beyond the ceiling it counts as staying."""
     preemptor_uid: str = ""
     """The uid of the preemptor, if it leaves for one; see `release.preemptor_uid_of`."""
-    is_requested: bool = False
-    """It was asked to leave, by itself and for no preemptor, and is not being deleted yet."""
+    leaves_for_none: bool = False
+    """It leaves by itself, not with its gang, and for no preemptor."""
+
+    @property
+    def is_requested(self) -> bool:
+        """True for a pod that was asked to leave for no preemptor, and is not being deleted yet."""
+        return self.notified and self.leaves_for_none and not self.is_being_deleted
 
     @property
     def is_only_marked(self) -> bool:

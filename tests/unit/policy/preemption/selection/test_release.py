@@ -79,12 +79,12 @@ def test_a_leaving_pod_is_waited_for(fields: Mapping[str, Any], want: DryRunStat
 LONG = {"unschedulable_since": after(-CEILING)}
 REQUESTED: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], DryRunStatus]] = {
     "by request, of a preemptor that has waited for less": (
-        {"is_requested": True},
+        {"leaves_for_none": True},
         {"unschedulable_since": after(-CEILING + 1)},
         DryRunStatus.ROOM_BEING_RELEASED,
     ),
     "by request, of a preemptor that has waited for one ceiling": (
-        {"is_requested": True},
+        {"leaves_for_none": True},
         LONG,
         DryRunStatus.ROOM_MAY_BE_RELEASED,
     ),
@@ -515,7 +515,7 @@ def test_pods_that_leave_for_no_preemptor_are_not_waited_for_without_end(
     gang: Any, waited: float, want: RefusalReason | None
 ):
     built = a_snapshot(
-        a_node_info("a", a_scheduled_pod("going", **DELETED), cpu=1),
+        a_node_info("a", a_scheduled_pod("going", **DELETED, leaves_for_none=True), cpu=1),
         a_node_info("b", a_scheduled_pod("low"), cpu=1),
     ).build()
     waiting = a_preemptor(nominated_node="a", gang=gang, unschedulable_since=after(-waited))
@@ -524,6 +524,16 @@ def test_pods_that_leave_for_no_preemptor_are_not_waited_for_without_end(
 
     assert found.reason is want
     assert (found.best is not None) is (want is None)
+
+
+def test_a_victim_of_an_unknown_preemptor_is_waited_for_however_long():
+    built = a_snapshot(
+        a_node_info("a", a_scheduled_pod("going", is_leaving=True), cpu=1),
+        a_node_info("b", a_scheduled_pod("low"), cpu=1),
+    ).build()
+    waiting = a_preemptor(nominated_node="a", unschedulable_since=after(-CEILING))
+
+    assert selection.decide(waiting, built, ["a", "b"]).reason is RefusalReason.VICTIMS_LEAVING
 
 
 PROPOSED: dict[str, tuple[set[str], DryRunStatus]] = {

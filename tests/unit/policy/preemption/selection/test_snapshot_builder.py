@@ -557,6 +557,17 @@ SCHEDULED_PODS = {
         pod=a_pod(annotations={keys.EVICTION: render(replace(HINTED, source=Source.GANG))}),
         want={"release.notified": True, "release.is_requested": False},
     ),
+    "a deleted pod that left with its gang was not deleted by itself": Case(
+        pod=a_pod(
+            deletionTimestamp=timestamp.render(NOW),
+            annotations={keys.EVICTION: render(replace(HINTED, source=Source.GANG))},
+        ),
+        want={"release.is_being_deleted": True, "release.leaves_for_none": False},
+    ),
+    "a deleted pod that was marked for a preemptor that is not known leaves for one": Case(
+        pod=a_pod(deletionTimestamp=timestamp.render(NOW), annotations={keys.PREEMPTOR: ""}),
+        want={"release.is_being_deleted": True, "release.leaves_for_none": False},
+    ),
     **{
         f"a pod in phase {phase} {'is' if going else 'is not'} leaving": Case(
             pod=a_pod(
@@ -568,7 +579,7 @@ SCHEDULED_PODS = {
             want={
                 "is_leaving": going,
                 "release": Release(
-                    expected_at=IN_PHASE.build().requested_at, notified=True, is_requested=True
+                    expected_at=IN_PHASE.build().requested_at, notified=True, leaves_for_none=True
                 )
                 if going
                 else None,
