@@ -1,13 +1,21 @@
 """Which PodDisruptionBudgets the eviction of a pod uses."""
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice
+from typing import NamedTuple
 
 from . import node_fit
 from .snapshot import DisruptionBudget, ScheduledPod
 
 _MAX_BUDGETS_OF_POD = 10
 """Further ones do not count: the API server evicts no pod that more than one selects."""
+
+
+class BudgetRun(NamedTuple):
+    """Pods in a row that use the same budgets."""
+
+    budgets: Sequence[DisruptionBudget]
+    pods: int
 
 
 class BudgetUses:
@@ -20,6 +28,8 @@ class BudgetUses:
         """`budgets`: those of each namespace."""
         self._budgets = budgets
         self._uses: dict[str, Sequence[DisruptionBudget]] = {}
+        self._runs: dict[int, tuple[tuple[ScheduledPod, ...], Sequence[BudgetRun]]] = {}
+        """By the identity of the pods, which are kept: to compare them would take as long."""
 
     @property
     def are_none(self) -> bool:
@@ -36,6 +46,19 @@ class BudgetUses:
             covering = (budget for budget in budgets if covers(budget, pod))
             found = self._uses[pod.uid] = tuple(islice(covering, _MAX_BUDGETS_OF_POD))
         return found
+
+    def runs_of(self, pods: tuple[ScheduledPod, ...]) -> Sequence[BudgetRun]:
+        """Return the budgets that evicting these pods uses, one after another.
+
+        A large gang, of which each node has a pod, is looked through once.
+        """
+        if len(pods) == 1:
+            return (BudgetRun(self.of(pods[0]), 1),)
+        if id(pods) not in self._runs:
+            runs = groupby(map(self.of, pods))
+            counted = tuple(BudgetRun(budgets, sum(1 for _ in run)) for budgets, run in runs)
+            self._runs[id(pods)] = pods, counted
+        return self._runs[id(pods)][1]
 
 
 def covers(budget: DisruptionBudget, pod: ScheduledPod) -> bool:

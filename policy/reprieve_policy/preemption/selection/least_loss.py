@@ -155,8 +155,8 @@ def _are_few(units: Sequence[VictimUnit], uses: BudgetUses) -> bool:
         return False
     if uses.are_none:
         return True
-    members = [pod for unit in units for pod in unit.members]
-    return sum(len(uses.of(pod)) for pod in members) <= MAX_EXACT_BUDGET_USES
+    runs = (run for unit in units for run in uses.runs_of(unit.members))
+    return sum(len(run.budgets) * run.pods for run in runs) <= MAX_EXACT_BUDGET_USES
 
 
 def _select_of_one_size(
@@ -306,7 +306,9 @@ class _Search:
 
     def _is_limited(self, unit: VictimUnit) -> bool:
         """True for a unit that a budget covers, or whose gang can spare only some of its pods."""
-        return unit.members[0].gang in self._spare or any(map(self._budget_uses.of, unit.members))
+        return unit.members[0].gang in self._spare or any(
+            run.budgets for run in self._budget_uses.runs_of(unit.members)
+        )
 
 
 def _is_spared(spare: Mapping[GangKey, int], items: Iterable[_Item]) -> bool:

@@ -5,7 +5,7 @@ A budget is a preference, not a veto: a set that violates fewer budgets comes be
 
 from collections.abc import Iterable
 
-from .budget_uses import BudgetUses
+from .budget_uses import BudgetRun, BudgetUses
 from .snapshot import ScheduledPod
 from .victim_units import VictimUnit
 
@@ -21,17 +21,18 @@ class PdbUsage:
         self._uses = uses
         self._left: dict[int, int] = {}
 
-    def count_violations(self, pods: Iterable[ScheduledPod]) -> int:
+    def count_violations(self, pods: tuple[ScheduledPod, ...]) -> int:
         """Count the pods whose eviction a budget does not allow, and spend the budgets."""
-        return sum(self._breaks_one(pod) for pod in pods)
+        return sum([self._spend(run) for run in self._uses.runs_of(pods)])
 
-    def _breaks_one(self, pod: ScheduledPod) -> bool:
-        is_broken = False
-        for budget in self._uses.of(pod):
-            left = self._left.get(id(budget), budget.disruptions_allowed) - 1
-            self._left[id(budget)] = left
-            is_broken = is_broken or left < 0
-        return is_broken
+    def _spend(self, run: BudgetRun) -> int:
+        """Return how many of these pods are too many for one of their budgets."""
+        least = run.pods
+        for budget in run.budgets:
+            left = self._left.get(id(budget), budget.disruptions_allowed)
+            self._left[id(budget)] = left - run.pods
+            least = min(least, left)
+        return run.pods - max(0, least)
 
 
 def violations_of(units: Iterable[VictimUnit], uses: BudgetUses) -> int:

@@ -1,15 +1,19 @@
 """Many PodDisruptionBudgets of one tenant do not make a decision long."""
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import budget_uses, least_loss, pdb_usage
 from reprieve_policy.preemption.selection.budget_uses import BudgetUses
-from reprieve_policy.preemption.selection.snapshot import GangKey, ScheduledPod
+from reprieve_policy.preemption.selection.snapshot import GangKey, Requirement, ScheduledPod
 from reprieve_testing.objects.snapshots import (
     a_budget,
     a_node_info,
@@ -23,20 +27,20 @@ WEB = {"app": "web"}
 
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Count how often a pod is compared with a budget, and a budget is spent for a pod."""
+    """Count how often a pod is compared with a budget, and budgets are spent for pods."""
     counted = Counter[str]()
-    covers, breaks_one = budget_uses.covers, pdb_usage.PdbUsage._breaks_one
+    covers, spend = budget_uses.covers, pdb_usage.PdbUsage._spend
 
     def counting_covers(*arguments: Any) -> bool:
         counted["compared"] += 1
         return covers(*arguments)
 
-    def counting_breaks_one(*arguments: Any) -> bool:
+    def counting_spend(*arguments: Any) -> int:
         counted["spent"] += 1
-        return breaks_one(*arguments)
+        return spend(*arguments)
 
     monkeypatch.setattr(budget_uses, "covers", counting_covers)
-    monkeypatch.setattr(pdb_usage.PdbUsage, "_breaks_one", counting_breaks_one)
+    monkeypatch.setattr(pdb_usage.PdbUsage, "_spend", counting_spend)
     return counted
 
 
@@ -69,7 +73,37 @@ def test_large_gangs_with_budgets_are_not_counted_for_each_set(counts: Counter[s
     ]
     assert gangs <= least_loss.MAX_EXACT_UNITS
     decide(pods, budgets=1, cpu=3 * size)
-    assert 0 < counts["spent"] <= 5 * len(pods)
+    assert 0 < counts["spent"] <= 5 * gangs
+
+
+def pod_by_pod(pods: Sequence[ScheduledPod], uses: BudgetUses) -> int:
+    """Return how many pods no budget allows to evict, as kube-scheduler counts them."""
+    left: dict[int, int] = {}
+    violations = 0
+    for pod in pods:
+        budgets = uses.of(pod)
+        for budget in budgets:
+            left[id(budget)] = left.get(id(budget), budget.disruptions_allowed) - 1
+        violations += any(left[id(budget)] < 0 for budget in budgets)
+    return violations
+
+
+@given(
+    allowed=st.tuples(st.integers(-2, 4), st.integers(-2, 4)),
+    apps=st.lists(st.lists(st.sampled_from("abc"), max_size=6), max_size=3),
+)
+def test_budgets_are_spent_as_pod_by_pod(allowed: tuple[int, int], apps: list[list[str]]) -> None:
+    """Of pods that two budgets cover, one, or none; gang after gang."""
+    both = a_budget("a", allowed=allowed[0]), a_budget("a", allowed=allowed[1])
+    wide = replace(both[0], requirements=(Requirement("app", "In", ("a", "b")),))
+    uses = BudgetUses({"team": [wide, both[1]]})
+    gangs = [
+        tuple(a_scheduled_pod(f"{gang}-{at}", labels={"app": app}) for at, app in enumerate(each))
+        for gang, each in enumerate(apps)
+    ]
+    usage = pdb_usage.PdbUsage(uses)
+    counted = sum(usage.count_violations(pods) for pods in gangs)
+    assert counted == pod_by_pod([pod for pods in gangs for pod in pods], uses)
 
 
 def test_a_pod_uses_ten_budgets_at_most() -> None:
