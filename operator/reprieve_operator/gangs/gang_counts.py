@@ -29,6 +29,8 @@ _REPLACE_SECONDS = 60.0
 """How long a pod of a gang that is held back is tried, if the API server refuses to change it."""
 _NEVER = float("-inf")
 _MAX_CONCURRENT_LISTS = 4
+_PLACING = (GateStep.WAIT, GateStep.RELEASE, GateStep.HOLD_BACK)
+"""Steps in which a gang's released pods are being placed."""
 MAX_COUNTS_PER_NAMESPACE = 4
 """Member lists for one namespace's gangs in one pass.
 
@@ -69,9 +71,11 @@ class CountedGang:
         self.count_again()
 
     def note_step(self, gang: GatedGang, step: GateStep, now: float) -> None:
-        """Note what is done with the gang now."""
-        is_placing = bool(gang.released) and step in (GateStep.WAIT, GateStep.RELEASE)
-        if not is_placing:
+        """Note what is done with the gang now.
+
+        One that is held back goes on to be placed until that is written, which may be refused.
+        """
+        if not gang.released or step not in _PLACING:
             self.placing_since = None
         elif self.placing_since is None:
             self.placing_since = now

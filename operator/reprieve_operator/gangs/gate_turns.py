@@ -252,7 +252,7 @@ class GateTurns:
         for other in others:
             by_namespace.setdefault(other[0], []).append(other)
         names = sorted(by_namespace)
-        share = _MAX_UNGATED // max(1, len(names))
+        share = max(1, _MAX_UNGATED // max(1, len(names)))
         rotated = [
             other
             for name in _rotated(names, self._decisions)

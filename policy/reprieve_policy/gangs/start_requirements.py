@@ -1,5 +1,6 @@
 """What a PodGroup of the Coscheduling plugin (document 004) says of the start of its gang."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from reprieve_policy.config.settings import PolicySettings
@@ -9,6 +10,10 @@ from reprieve_policy.kube.limits.quota import Amounts
 
 from .dialects import POD_GROUP
 from .membership import Gang
+
+_MAX_RESOURCES = 32
+_MAX_NAME_CHARACTERS = 253 + 1 + 63
+"""A domain, a slash and a name: no resource has a longer one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +47,22 @@ def group_name_of(gang: Gang | None) -> str | None:
 
 
 def read(group: CoschedulingGroup) -> StartRequirements:
-    """Return what a PodGroup requires; a value that makes no sense counts as absent."""
+    """Return what a PodGroup requires; a value that makes no sense counts as absent.
+
+    So do resources beyond 32. Without this, a user whose groups name very many would fill the
+    operator's memory.
+    """
     spec = group.spec
     return StartRequirements(
         minimum=_positive(spec.minMember),
-        min_resources=quota.read_amounts(spec.minResources or {}),
+        min_resources=quota.read_amounts(_bounded(spec.minResources or {})),
         timeout_seconds=_positive(spec.scheduleTimeoutSeconds),
     )
+
+
+def _bounded(written: Mapping[str, object]) -> Mapping[str, object]:
+    names = [name for name in written if len(name) <= _MAX_NAME_CHARACTERS]
+    return {name: written[name] for name in names[:_MAX_RESOURCES]}
 
 
 def _positive(number: int | None) -> int | None:

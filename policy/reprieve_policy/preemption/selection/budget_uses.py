@@ -56,9 +56,23 @@ class BudgetUses:
             return (BudgetRun(self.of(pods[0]), 1),)
         if id(pods) not in self._runs:
             runs = groupby(map(self.of, pods))
-            counted = tuple(BudgetRun(budgets, sum(1 for _ in run)) for budgets, run in runs)
-            self._runs[id(pods)] = pods, counted
+            counted = [BudgetRun(budgets, sum(1 for _ in run)) for budgets, run in runs]
+            self._runs[id(pods)] = pods, _merged(counted)
         return self._runs[id(pods)][1]
+
+
+def _merged(runs: Sequence[BudgetRun]) -> Sequence[BudgetRun]:
+    """Return one run for all pods of the same budgets, where no two runs share a budget.
+
+    Only then is the order of the pods of no importance.
+    """
+    merged: dict[tuple[int, ...], BudgetRun] = {}
+    for run in runs:
+        key = tuple(map(id, run.budgets))
+        before = merged.get(key)
+        merged[key] = BudgetRun(run.budgets, run.pods + (before.pods if before else 0))
+    uses = [budget for key in merged for budget in key]
+    return tuple(merged.values()) if len(uses) == len(set(uses)) else runs
 
 
 def covers(budget: DisruptionBudget, pod: ScheduledPod) -> bool:

@@ -56,9 +56,7 @@ def read(pod: PodWithStatus) -> Release | None:
         state = None
     is_held = state is not None and termination.is_held_by_budget(state)
     preemptor_uid = preemptor_uid_of(pod)
-    leaves_for_none = _is_for_no_preemptor(pod) and (
-        state is None or state.source is not Source.GANG
-    )
+    leaves_for_none = _is_for_no_preemptor(pod)
     if pod.metadata.deletionTimestamp is not None:
         return Release(
             expected_at=timestamp.parse(pod.metadata.deletionTimestamp),
@@ -81,6 +79,7 @@ def read(pod: PodWithStatus) -> Release | None:
                 notified=True,
                 preemptor_uid=preemptor_uid,
                 leaves_for_none=leaves_for_none,
+                leaves_with_gang=state.source is Source.GANG,
             )
             if notified
             else None

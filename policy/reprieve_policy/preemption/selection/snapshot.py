@@ -175,12 +175,18 @@ class Release:
     preemptor_uid: str = ""
     """The uid of the preemptor, if it leaves for one; see `release.preemptor_uid_of`."""
     leaves_for_none: bool = False
-    """It leaves by itself, not with its gang, and for no preemptor."""
+    """It leaves for no preemptor, known or not."""
+    leaves_with_gang: bool = False
+    """The operator takes it because others of its gang go."""
 
     @property
     def is_requested(self) -> bool:
-        """True for a pod that was asked to leave for no preemptor, and is not being deleted yet."""
-        return self.notified and self.leaves_for_none and not self.is_being_deleted
+        """True for a pod that was asked to leave, by itself and for no preemptor.
+
+        It is not being deleted yet.
+        """
+        is_asked = self.notified and not (self.is_being_deleted or self.leaves_with_gang)
+        return is_asked and self.leaves_for_none
 
     @property
     def is_only_marked(self) -> bool:

@@ -153,15 +153,18 @@ async def test_one_decision_looks_at_a_bounded_number_of_gangs_that_no_gate_hold
     assert "mine" in ungated
 
 
+@pytest.mark.parametrize(
+    ("namespaces", "gangs", "turns_needed"), [("abc", 150, 3), (list(map(str, range(201))), 2, 4)]
+)
 async def test_all_gangs_that_no_gate_holds_have_their_turn_in_one_decision_or_another(
-    decisions: Decisions,
+    decisions: Decisions, namespaces: Sequence[str], gangs: int, turns_needed: int
 ) -> None:
     store = RoomStore()
-    names = [(namespace, f"{namespace}{number}") for namespace in "abc" for number in range(150)]
+    names = [(name, f"{name}-{gang}") for name in namespaces for gang in range(gangs)]
     for namespace, name in names:
         store.put_pod((namespace, name), a_bare_pod(namespace, name))
     turns = new_turns(store)
-    for _ in range(3):
+    for _ in range(turns_needed):
         await turns.next_turn([a_waiting_gang("x")])
         turns.decide_soon()
     assert {uid for uids in decisions.ungated for uid in uids} == {name for _, name in names}
@@ -273,6 +276,13 @@ def test_who_replaces_a_pod_before_each_timeout_keeps_no_room_from_others(
     assert found is keeps_room
     gang.counted.note_step(gang.gang, GateStep.STARTED, 0.0)
     assert gang.counted.keeps_room(gang.gang, 1800, 10.0**6)
+
+
+def test_a_gang_that_cannot_be_held_back_keeps_no_room_from_others() -> None:
+    """Another project's policy may refuse the write for ever."""
+    gang, _ = a_gang_being_placed(1, ceiling_seconds=1800)
+    gang.counted.note_step(gang.gang, GateStep.HOLD_BACK, 601.0)
+    assert not gang.counted.keeps_room(gang.gang, 1800, 10.0**6)
 
 
 async def test_a_gang_whose_time_is_over_is_not_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:

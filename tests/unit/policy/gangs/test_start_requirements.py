@@ -54,3 +54,11 @@ NAMES = {
 def test_which_pods_have_a_group(pod: PodBuilder, want: str | None) -> None:
     gang = membership.read(next(pod_views(pod.build())))
     assert start_requirements.group_name_of(gang) == want
+
+
+def test_no_number_of_resources_fills_the_memory() -> None:
+    written = {f"example.com/{number}{'x' * 200}": "1" for number in range(1000)}
+    written |= {"x" * 400: "1"}
+    assert len(start_requirements.read(a_group(minResources=written)).min_resources) == 32
+    found = start_requirements.read(a_group(minResources={"x" * 400: "1", "cpu": "8"}))
+    assert found.min_resources == amounts(cpu=8)

@@ -106,6 +106,12 @@ def test_budgets_are_spent_as_pod_by_pod(allowed: tuple[int, int], apps: list[li
     assert counted == pod_by_pod([pod for pods in gangs for pod in pods], uses)
 
 
+def test_pods_of_two_budgets_that_come_in_turn_are_counted_in_two_runs() -> None:
+    uses = BudgetUses({"team": [a_budget("a"), a_budget("b")]})
+    pods = [a_scheduled_pod(str(at), labels={"app": "ab"[at % 2]}) for at in range(100)]
+    assert [run.pods for run in uses.runs_of(tuple(pods))] == [50, 50]
+
+
 def test_a_pod_uses_ten_budgets_at_most() -> None:
     uses = BudgetUses({"team": [a_budget("web")] * 50})
     assert len(uses.of(a_scheduled_pod("pod", labels=WEB))) == 10

@@ -557,12 +557,12 @@ SCHEDULED_PODS = {
         pod=a_pod(annotations={keys.EVICTION: render(replace(HINTED, source=Source.GANG))}),
         want={"release.notified": True, "release.is_requested": False},
     ),
-    "a deleted pod that left with its gang was not deleted by itself": Case(
+    "a pod that its owner deletes leaves for no preemptor, also with its gang": Case(
         pod=a_pod(
             deletionTimestamp=timestamp.render(NOW),
             annotations={keys.EVICTION: render(replace(HINTED, source=Source.GANG))},
         ),
-        want={"release.is_being_deleted": True, "release.leaves_for_none": False},
+        want={"release.is_being_deleted": True, "release.leaves_for_none": True},
     ),
     "a deleted pod that was marked for a preemptor that is not known leaves for one": Case(
         pod=a_pod(deletionTimestamp=timestamp.render(NOW), annotations={keys.PREEMPTOR: ""}),
