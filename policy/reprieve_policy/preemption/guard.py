@@ -121,6 +121,8 @@ class GuardDecision:
 
 
 ALLOWED = GuardDecision()
+ALLOWED_WITHOUT_ROOM = GuardDecision(warning="no notice: the pod has no room for its mark")
+"""Its owner can fill the annotations. With `failurePolicy: Fail`, a failed review would keep it."""
 
 
 def decide(target: TargetPod, requester: Requester, facts: Facts, now: datetime) -> GuardDecision:

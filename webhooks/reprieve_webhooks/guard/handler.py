@@ -11,7 +11,7 @@ from reprieve_policy.kube.pods import is_terminating
 from reprieve_policy.preemption import guard, retry_times
 from reprieve_policy.preemption.guard import GuardDecision, RequestKind
 from reprieve_policy.preemption.nominated_pods import NominatedPod
-from reprieve_runtime.client.api import Api
+from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.single_flight import RateLimitedError
 from reprieve_webhooks.admission import response
 from reprieve_webhooks.admission.handlers import AdmissionResponse
@@ -97,7 +97,12 @@ class Guard:
         is_marked = True
         sets_mark = decision.sets_mark and not request.is_dry_run
         if sets_mark:
-            is_marked = await self._mark(context, candidate)
+            try:
+                is_marked = await self._mark(context, candidate)
+            except ApiError as error:
+                if not error.is_object_too_large:
+                    raise
+                decision = guard.ALLOWED_WITHOUT_ROOM
         if request_kind is RequestKind.PREEMPTION and not request.is_dry_run:
             decision = await self._bound_refusal(context, decision, is_marked=is_marked)
         # Also where it is not marked: it has changed since the decision.

@@ -59,6 +59,16 @@ async def test_if_the_mark_cannot_be_written_the_deletion_is_allowed(
     assert answered == 503
 
 
+async def test_a_pod_without_room_for_the_mark_goes_without_notice(here: GuardFixture) -> None:
+    here.stub.collections[TEAM] = {"train": a_victim()}
+    here.stub.refuses = {f"{TEAM}/train": 422}
+    here.stub.refusal = "metadata.annotations: Too long: may not be more than 262144 bytes"
+    for response in (await here.delete(a_victim()), await here.evict()):
+        # Also with `failurePolicy: Fail`: the pod's owner can fill the annotations.
+        assert response["allowed"] is True
+        assert response["warnings"] == ["no notice: the pod has no room for its mark"]
+
+
 async def test_a_dry_run_writes_nothing(here: GuardFixture) -> None:
     assert (await here.delete(a_victim(), dryRun=True))["allowed"] is False
     tried = await here.evict(body={"deleteOptions": {"dryRun": ["All"]}})
