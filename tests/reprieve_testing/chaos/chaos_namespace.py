@@ -182,9 +182,11 @@ class ChaosNamespace:
         await self._gone_is_fine(self._api.delete(_LEASE, {}))
 
     async def steal_lease(self, for_seconds: int) -> None:
-        """Write another holder into the Lease; this holder does nothing."""
+        """Write another holder into the Lease, if there is one; this holder does nothing."""
         spec = {"holderIdentity": "thief", "leaseDurationSeconds": for_seconds}
-        await self._call(self._api.patch(_LEASE, {"spec": spec}, dict, content_type=MERGE_PATCH))
+        await self._gone_is_fine(
+            self._api.patch(_LEASE, {"spec": spec}, dict, content_type=MERGE_PATCH)
+        )
 
     def pod(self, name: str, annotations: Mapping[str, str], **metadata: Json) -> Json:
         """Return a pod for a simulated node.
