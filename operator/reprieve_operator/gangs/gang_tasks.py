@@ -26,7 +26,7 @@ class GangTasks:
         self._waits_until = 0.0
 
     def begin_pass(self) -> None:
-        """Let go of the tasks of earlier passes that have ended; raise an error of one."""
+        """Forget the tasks of earlier passes that have ended; raises what one of them raised."""
         self._waits_until = asyncio.get_running_loop().time() + _WAIT_SECONDS
         self._collect()
 
@@ -42,9 +42,9 @@ class GangTasks:
         return bool(self._tasks)
 
     async def wait(self) -> list[float]:
-        """Wait for the tasks since the last call, or until the time of the pass is over.
+        """Wait for the tasks started since the last call, while the time of the pass lasts.
 
-        Return what those returned that have ended.
+        Return what those returned that have ended; raises what one of them raised.
         """
         tasks, self._new = self._new, []
         if not tasks:
