@@ -4,13 +4,13 @@ For a gang whose labelled pods are too few, the other members are listed, after 
 then periodically: a gang that has just been created costs no list.
 """
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reprieve_operator.clock import Clock
+from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
 from reprieve_policy.gangs.gate_steps import GatedGang, GateMember, GateStep
 from reprieve_policy.gangs.start_requirements import StartRequirements
 from reprieve_runtime.client.api import Api, ApiError
@@ -28,7 +28,8 @@ _MAX_COUNT_AGE_SECONDS = 1.0
 _REPLACE_SECONDS = 60.0
 """How long a pod of a gang that is held back is tried, if the API server refuses to change it."""
 _NEVER = float("-inf")
-_MAX_CONCURRENT_LISTS = 4
+_MAX_CONCURRENT_LISTS = 8
+"""Of all namespaces; each has a share, so that lists that take long hold up no other namespace."""
 _PLACING = (GateStep.WAIT, GateStep.RELEASE, GateStep.HOLD_BACK)
 """Steps in which a gang's released pods are being placed."""
 MAX_COUNTS_PER_NAMESPACE = 4
@@ -45,6 +46,8 @@ class CountedGang:
 
     settles_at: float
     counted_at: float = _NEVER
+    last_list: int = 0
+    """The number of its last list, of all that were begun."""
     retry_at: float = _NEVER
     """When the members may be listed again after a list that failed."""
     members: Mapping[str, bool] = field(default_factory=dict)
@@ -55,6 +58,8 @@ class CountedGang:
     """Uids of pods that could not be replaced yet, of a gang that is held back."""
     unreplaced_until: float = _NEVER
     """Until when that is tried again."""
+    step: GateStep = GateStep.WAIT
+    """What was done with the gang when it was last looked at."""
     placing_since: float | None = None
     """Since when the scheduler has had some of its pods, while it has not started."""
     reported: set[str] = field(default_factory=set)
@@ -75,6 +80,7 @@ class CountedGang:
 
         One that is held back goes on to be placed until that is written, which may be refused.
         """
+        self.step = step
         if not gang.released or step not in _PLACING:
             self.placing_since = None
         elif self.placing_since is None:
@@ -118,12 +124,19 @@ class GangCounts:
     def __init__(self, api: Api, clock: Clock, *, recount_seconds: float) -> None:
         self._api, self._clock = api, clock
         self._recount_seconds = recount_seconds
-        self._list_semaphore = asyncio.Semaphore(_MAX_CONCURRENT_LISTS)
+        self._list_limiter = CallLimiter(_MAX_CONCURRENT_LISTS, keeps_share_free=True)
         self._counts_by_namespace: Counter[str] = Counter()
+        self._lists = 0
 
     def begin_pass(self) -> None:
-        """Allow each namespace its lists again."""
-        self._counts_by_namespace.clear()
+        """Allow each namespace its lists again, but for those that are still under way."""
+        self._counts_by_namespace = Counter(
+            {
+                namespace: count
+                for namespace in self._counts_by_namespace
+                if (count := self._list_limiter.count(namespace))
+            }
+        )
 
     def new_gang(self) -> CountedGang:
         """Return what is remembered of a gang that was not seen before."""
@@ -158,10 +171,13 @@ class GangCounts:
 
     async def count(self, counted: CountedGang, pod: LabelledPod) -> bool:
         """List the members now; `False` if that failed, or is not allowed in this pass."""
-        if self.retry_seconds(counted) or not self._may_count(pod):
+        namespace = pod.metadata.namespace or ""
+        if self.retry_seconds(counted) or not self._may_count(namespace):
             return False
+        self._lists += 1
+        counted.last_list = self._lists
         try:
-            async with self._list_semaphore:
+            async with self._list_limiter.acquire(CallPriority.RECORD, namespace):
                 counted.members = await gate_pods.list_members(self._api, pod)
         except ApiError as error:
             extra = {"gang": str(pod.regarding), "error": str(error)}
@@ -204,9 +220,8 @@ class GangCounts:
             return age >= _MAX_COUNT_AGE_SECONDS
         return self.is_settled(counted) and age >= self._recount_seconds
 
-    def _may_count(self, pod: LabelledPod) -> bool:
-        namespace = pod.metadata.namespace or ""
-        if self._counts_by_namespace[namespace] == MAX_COUNTS_PER_NAMESPACE:
+    def _may_count(self, namespace: str) -> bool:
+        if self._counts_by_namespace[namespace] >= MAX_COUNTS_PER_NAMESPACE:
             return False
         self._counts_by_namespace[namespace] += 1
         return True

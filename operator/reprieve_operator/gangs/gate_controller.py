@@ -9,8 +9,9 @@ has failed.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from reprieve_operator.background import run_until_one_ends
 from reprieve_operator.clock import Clock
@@ -31,6 +32,7 @@ from reprieve_runtime.waiting import wait_at_most
 from . import gate_pods
 from .coscheduling_groups import CoschedulingGroups
 from .gang_counts import CountedGang, GangCounts
+from .gang_tasks import GangTasks
 from .gate_pods import GatePod, LabelledPod, uids_of
 from .gate_release import RETRY_SECONDS, GateWriter
 from .gate_reports import GateReports
@@ -45,6 +47,8 @@ _BATCH_SECONDS = 0.05
 _HELD_BACK = "GangHeldBack"
 _UNSEEN_SECONDS = 0.2
 """Until it is looked again whether the watch of all pods has seen the pods of a gang."""
+
+_PodsByGang = dict[GangKey, list[LabelledPod]]
 
 
 class GateController:
@@ -70,6 +74,7 @@ class GateController:
         self._groups = CoschedulingGroups(api)
         self._counts = GangCounts(api, clock, recount_seconds=recount_seconds)
         self._counted: dict[GangKey, CountedGang] = {}
+        self._tasks = GangTasks(on_late=self._changed.set)
         self._gangs: Sequence[WatchedGang] = ()
         self._writer = GateWriter(writes, clock)
         self._reports = GateReports(recorder, metrics, policy)
@@ -82,7 +87,7 @@ class GateController:
             on_delete=self._writer.forget,
             params={"labelSelector": GANG_GATE_LABEL, **WRITABLE},
         )
-        self._steps: Mapping[GateStep, Callable[[WatchedGang], Awaitable[float]]] = {
+        self._steps: Mapping[GateStep, Callable[[WatchedGang], Coroutine[None, None, float]]] = {
             GateStep.WAIT: self._wait,
             GateStep.QUEUE: self._queue,
             GateStep.RELEASE: self._release,
@@ -124,47 +129,75 @@ class GateController:
         # would be released beside it.
         await self._reflector.wait_synced(float("inf"))
         self._turns.decide_soon()
-        while True:
-            seconds = await self._reconcile_all()
-            await wait_at_most(self._changed, seconds)
-            await asyncio.sleep(_BATCH_SECONDS)
-            self._changed.clear()
+        try:
+            while True:
+                seconds = await self._reconcile_all()
+                await wait_at_most(self._changed, seconds)
+                await asyncio.sleep(_BATCH_SECONDS)
+                self._changed.clear()
+        finally:
+            await self._tasks.end()
 
     async def _reconcile_all(self) -> float:
         """Reconcile all labelled gangs; return the seconds until the next pass without changes."""
         pods_by_gang, strays = self._group_by_gang()
         self._counts.begin_pass()
+        self._tasks.begin_pass()
         self._counted = {
             key: self._counted.get(key) or self._counts.new_gang() for key in pods_by_gang
         }
-        gangs = await asyncio.gather(
-            *(self._observe(key, pods) for key, pods in pods_by_gang.items())
-        )
+        waits, gangs = await self._reconcile_each(pods_by_gang, strays)
         self._gangs = gangs
-        released, waits = await asyncio.gather(
-            self._writer.let_go(strays),
-            asyncio.gather(*(self._steps[one.decision.step](one) for one in gangs)),
-        )
         turn = await self._turns.next_turn(gangs)
+        # One after another, in the order of their turns.
         for one in turn.released:
-            waits.append(await self._release(one))
+            self._tasks.start(one.key, partial(self._release, one))
+            waits += await self._tasks.wait()
         for one in turn.expanded:
-            waits.append(await self._expand(one))
+            self._tasks.start(one.key_of_pods, partial(self._expand, one))
+            waits += await self._tasks.wait()
         for one in turn.refused:
             self._reports.waits_for_room(one.pods, one.gang, one.counted)
         self._report_room()
-        return min([*waits, self._retry_seconds(released, strays)])
+        seconds = min([*waits, self._recount_seconds])
+        # As calls end that are under way, the next pass begins.
+        return max(seconds, POLL_SECONDS) if self._tasks.are_running else seconds
 
-    def _group_by_gang(self) -> tuple[dict[GangKey, list[LabelledPod]], list[LabelledPod]]:
-        """Return the living members by gang, and pods that have the label for nothing."""
-        gangs: dict[GangKey, list[LabelledPod]] = defaultdict(list)
-        strays: list[LabelledPod] = []
+    async def _reconcile_each(
+        self, pods_by_gang: _PodsByGang, strays: _PodsByGang
+    ) -> tuple[list[float], list[WatchedGang]]:
+        """Reconcile the gangs that have no calls under way; return when to look again, and all."""
+        looked_at: dict[GangKey, WatchedGang] = {}
+
+        async def reconcile(key: GangKey, pods: list[LabelledPod]) -> float:
+            looked_at[key] = one = await self._observe(key, pods)
+            return await self._steps[one.decision.step](one)
+
+        # Of each namespace, few gangs are listed in a pass: others in each.
+        for key in sorted(pods_by_gang, key=lambda key: self._counted[key].last_list):
+            self._tasks.start(key, partial(reconcile, key, pods_by_gang[key]))
+        for key, pods in strays.items():
+            self._tasks.start(key, partial(self._let_strays_go, pods))
+        waits = await self._tasks.wait()
+        gangs = [
+            looked_at.get(key) or self._left_as_it_is(key, pods)
+            for key, pods in pods_by_gang.items()
+        ]
+        return waits, gangs
+
+    def _group_by_gang(self) -> tuple[_PodsByGang, _PodsByGang]:
+        """Return the living members by gang, and by namespace pods that have the label for nothing.
+
+        The pods of a namespace have a gang's key without a gang.
+        """
+        gangs: _PodsByGang = defaultdict(list)
+        strays: _PodsByGang = defaultdict(list)
         for key, watched in self._reflector.items.items():
             pod = self._writer.observe(watched)
             if pod is None or not pod.is_living:
                 continue
             if pod.is_stray or pod.gang is None:
-                strays.append(pod)
+                strays[key[0], ()].append(pod)
             else:
                 gangs[key[0], pod.gang.key].append(pod)
         return gangs, strays
@@ -194,6 +227,16 @@ class GateController:
             decision = GateDecision(GateStep.WAIT)
         counted.note_step(gang, decision.step, self._clock.monotonic())
         return WatchedGang(key, pods, counted, requirements, gang, decision)
+
+    def _left_as_it_is(self, key: GangKey, pods: list[LabelledPod]) -> WatchedGang:
+        """Return a gang for which calls are under way: it keeps its room, and has no turn."""
+        counted = self._counted[key]
+        requirements = self._groups.find(key[0], pods[0].gang)
+        timeout_seconds = requirements.timeout_under(self._policy.current)
+        gang = self._counts.last_known(counted, pods, requirements, timeout_seconds)
+        step = GateStep.STARTED if counted.step is GateStep.STARTED else GateStep.WAIT
+        counted.note_step(gang, step, self._clock.monotonic())
+        return WatchedGang(key, pods, counted, requirements, gang, GateDecision(step))
 
     def _may_have_group(self, counted: CountedGang, pods: Sequence[LabelledPod]) -> bool:
         """True if the PodGroup of a new gang may only not be known yet."""
@@ -233,6 +276,10 @@ class GateController:
     async def _expand(self, one: WatchedGang) -> float:
         """Remove the gate of a pod that its gang does not need: it has room now."""
         return self._retry_seconds(await self._writer.release(one.chosen), one.chosen)
+
+    async def _let_strays_go(self, pods: Sequence[LabelledPod]) -> float:
+        """Remove the gates and labels of pods that have them for nothing."""
+        return self._retry_seconds(await self._writer.let_go(pods), pods)
 
     async def _let_go(self, one: WatchedGang) -> float:
         """Remove the labels of a gang that has started, and the gates of pods that it needs."""

@@ -25,7 +25,10 @@ is not forgotten otherwise."""
 
 
 class _Attempt(NamedTuple):
-    """A write to one version of a pod; another is not tried before `retry_at`."""
+    """A write to one version of a pod; another is not tried before `retry_at`.
+
+    One that is under way counts as made: a gate that is being removed may be gone already.
+    """
 
     resource_version: str
     retry_at: float
@@ -106,6 +109,10 @@ class GateWriter:
         attempt = self._attempt_on(pod)
         return attempt is None or self._clock.monotonic() >= attempt.retry_at
 
+    def _attempt_under_way(self, pod: LabelledPod) -> _Attempt:
+        released_at = self._clock.now() if pod.member.is_gated else None
+        return _Attempt(pod.metadata.resourceVersion, _NO_RETRY, released_at=released_at)
+
     def _attempt_on(self, pod: LabelledPod) -> _Attempt | None:
         """Return the last write to this version of the pod."""
         attempt = self._attempts.get(_key(pod))
@@ -119,6 +126,7 @@ class GateWriter:
         released_at: datetime | None,
     ) -> bool:
         version = pod.metadata.resourceVersion
+        self._attempts[_key(pod)] = self._attempt_under_way(pod)
         try:
             await write(pod)
         except ApiError as error:
@@ -130,6 +138,10 @@ class GateWriter:
                 retry_at = self._clock.monotonic() + RETRY_SECONDS
             self._attempts[_key(pod)] = _Attempt(version, retry_at)
             return False
+        except BaseException:
+            # Without this, a pod whose write was cancelled would count as released for ever.
+            self._attempts.pop(_key(pod), None)
+            raise
         self._attempts[_key(pod)] = _Attempt(
             version, _NO_RETRY, has_left=released_at is None, released_at=released_at
         )

@@ -74,6 +74,11 @@ class WatchedGang:
         return [pod for pod in self.pods if pod.member.uid in uids]
 
     @property
+    def key_of_pods(self) -> GangKey:
+        """A key of the pods that the decision concerns, beside that of the gang."""
+        return self.key[0], (*self.key[1], *(pod.uid for pod in self.decision.pods))
+
+    @property
     def unplaced(self) -> Sequence[PodDemand]:
         """What the scheduler still has to place: what the gang needs, or more of one that runs."""
         if not self.gang.released:

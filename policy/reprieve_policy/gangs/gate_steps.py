@@ -6,7 +6,9 @@ released and is not placed in time is held back again. A removed gate cannot be 
 so the pods are replaced: their controller makes others, which get the gate at creation.
 
 All of it follows from labels and annotations of the pods: an operator that was killed in the middle
-of a release, or of holding a gang back, goes on with it.
+of a release, or of holding a gang back, goes on with it. If it was killed after it had deleted the
+pods without a node, and before it marked those on nodes, the new pods are released to these once
+more: a gang that runs and has lost pods looks the same.
 """
 
 from collections.abc import Sequence

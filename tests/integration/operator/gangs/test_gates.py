@@ -1,7 +1,7 @@
 """The gate controller on a stub API server: its calls, its writes, and the failures it survives."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,14 +16,17 @@ from reprieve_operator.cluster.event_recorder import EventRecorder
 from reprieve_operator.cluster.leader_election import LeaderElection
 from reprieve_operator.cluster.policies import NamespacePolicies, PolicySource
 from reprieve_operator.cluster.writes import Writes
-from reprieve_operator.gangs import gang_counts, gate_controller
+from reprieve_operator.gangs import gang_counts, gang_tasks, gate_controller, gate_pods
 from reprieve_operator.gangs.gate_controller import GateController
+from reprieve_operator.gangs.gate_pods import LabelledPod
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_policy import keys
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.gangs.gate_steps import GateStep
+from reprieve_policy.kube.objects import VersionedMeta
 from reprieve_policy.kube.values import timestamp
+from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.reflector import Reflector
 from reprieve_testing.objects.builders import NOW, after
 from reprieve_testing.operator_parts import Leadership
@@ -69,6 +72,45 @@ class Policy:
 
     def record_warning(self, reason: str, note: str) -> None:  # noqa: ARG002
         self.warnings.append(reason)
+
+
+class SlowCalls:
+    """Calls for pods of the Namespace `slow`: none is answered until a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waiting: list[str] = []
+        """The pod of each call that is under way."""
+        self.are_answered = asyncio.Event()
+        self.error: Exception | None = None
+        """The answer; none: what the API server answers."""
+        for name in ("release_from_gate", "remove_gate", "request_eviction", "delete_unscheduled"):
+            monkeypatch.setattr(Writes, name, self._slow_write(getattr(Writes, name)))
+        monkeypatch.setattr(gate_pods, "list_members", self._slow_list(gate_pods.list_members))
+
+    def _slow_write(self, write: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+        async def slow(writes: Writes, metadata: VersionedMeta, *args: Any) -> None:
+            await self._answer(metadata)
+            await write(writes, metadata, *args)
+
+        return slow
+
+    def _slow_list(self, list_members: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+        async def slow(api: Api, pod: LabelledPod) -> Any:
+            await self._answer(pod.metadata)
+            return await list_members(api, pod)
+
+        return slow
+
+    async def _answer(self, metadata: VersionedMeta) -> None:
+        if metadata.namespace != "slow":
+            return
+        self.waiting.append(metadata.name or "")
+        try:
+            await self.are_answered.wait()
+        finally:
+            self.waiting.remove(metadata.name or "")
+        if self.error is not None:
+            raise self.error
 
 
 class NoNamespaces:
@@ -283,6 +325,8 @@ async def test_an_incomplete_gang_is_listed_after_a_delay_and_then_periodically(
 async def test_many_incomplete_gangs_of_one_namespace_are_counted_a_few_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    # A pass waits for all of its lists, however slow the machine is.
+    monkeypatch.setattr(gang_tasks, "_WAIT_SECONDS", 60.0)
     minimum = {keys.OLD_MIN_AVAILABLE: "4", keys.GANG_GATE_LABEL: "waiting"}
     waiting_pods = [
         a_pod(f"p{number}", labels={keys.OLD_POD_GROUP: f"gang-{number}", **minimum})
@@ -818,3 +862,94 @@ async def test_pods_of_the_same_job_that_succeeded_count(tmp_path: Path):
             running.stub.collections[TEAM][pod["metadata"]["name"]] = pod
         running.pass_time(1.1, *waiting_pods)
         await running.until(lambda: running.patches("a") == 1)
+
+
+SLOW_PODS = {
+    "of a gang that is released": members("abcd", namespace="slow"),
+    "of a gang that has started": released("abcd", node="n", namespace="slow"),
+    "of a gang that is held back": released("abcd", seconds=-600, namespace="slow"),
+    "on a node, of a gang that is held back": [
+        *released("abc", seconds=-600, node="n", namespace="slow"),
+        *released("d", seconds=-600, namespace="slow"),
+    ],
+    "of a gang whose other members are listed": members("ab", namespace="slow"),
+    "of more gangs than are listed at a time": [
+        pod for name in "abcdijklmnop" for pod in members(name, gang=name, namespace="slow")
+    ],
+    "without a gang": [
+        a_pod("a", labels={keys.GANG_GATE_LABEL: "waiting"}, namespace="slow"),
+    ],
+}
+
+
+@pytest.mark.parametrize("pods", SLOW_PODS.values(), ids=SLOW_PODS)
+async def test_calls_of_one_namespace_that_hang_hold_up_no_gang_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pods: list[Any]
+):
+    """Such as at an admission webhook of that Namespace that does not answer."""
+    slow = SlowCalls(monkeypatch)
+    async with running_controller(tmp_path) as running:
+        running.show(*pods)
+        await running.has_reconciled()
+        running.pass_time(1.1, *pods)
+        await running.until(lambda: bool(slow.waiting))
+        # One of its members has no label, so that the members are listed.
+        others, late = members("efg"), members("h")
+        running.stub.collections[TEAM]["h"] = late[0]
+        late[0]["spec"]["schedulingGates"] = []
+        running.add(*others)
+        await running.has_reconciled()
+        running.pass_time(1.1, *others)
+        await running.until(lambda: running.released("efg") == ["e", "f", "g"])
+        assert slow.waiting
+    assert not slow.waiting, "they end with the controller"
+
+
+async def test_a_gang_whose_release_hangs_keeps_its_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    slow = SlowCalls(monkeypatch)
+    async with running_controller(tmp_path, room=6) as running:
+        running.show(*members("abcd", namespace="slow"))
+        await running.until(lambda: sorted(slow.waiting) == list("abcd"))
+        running.add(*members("efgh"))
+        await running.until(lambda: "GangWaitingForRoom" in running.events.reasons)
+        assert running.released("abcdefgh") == []
+        running.set_room(8)
+        await running.until(lambda: running.released("efgh") == list("efgh"))
+        slow.are_answered.set()
+        await running.until(lambda: not slow.waiting)
+        await running.has_reconciled()
+        assert running.released("abcd") == list("abcd"), "each of them once"
+
+
+async def test_an_unexpected_error_in_calls_that_hung_restarts_the_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(gate_controller, "RETRY_SECONDS", 0.01)
+    slow = SlowCalls(monkeypatch)
+    slow.error = RuntimeError("unexpected")
+    async with running_controller(tmp_path) as running:
+        running.add(*members("abcd", namespace="slow"))
+        await running.until(lambda: sorted(slow.waiting) == list("abcd"))
+        await running.has_reconciled()
+        slow.are_answered.set()
+        await running.until(lambda: not slow.waiting)
+        slow.error = None
+        await running.until(lambda: running.released("abcd") == list("abcd"))
+
+
+async def test_gangs_that_cannot_be_replaced_keep_no_other_from_being_held_back(tmp_path: Path):
+    """Their members are listed each time, and few gangs of a Namespace are listed in a pass."""
+    gangs = [
+        released(name, of=2, gang=name) + released(name.upper(), of=2, gang=name)
+        for name in "abcdefgh"
+    ]
+    pods = [pod for gang in gangs for pod in gang]
+    async with running_controller(tmp_path, *pods) as running:
+        for name in "aAbBcCdD":
+            running.stub.refuses[f"{TEAM}/{name}/status"] = 500
+        for _ in range(4):
+            running.pass_time(600, *pods)
+            await running.has_reconciled()
+        await running.until(lambda: running.deleted() == sorted("eEfFgGhH"))
