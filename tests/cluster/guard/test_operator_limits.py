@@ -230,6 +230,7 @@ RESTRICTED = {
         }
     ],
 }
+HOST_PORT = {"containers": [CONTAINER | {"ports": [{"containerPort": 80, "hostPort": 443}]}]}
 ADMIN_CAPABILITY = {
     "containers": [CONTAINER | {"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]
 }
@@ -241,6 +242,7 @@ CREATIONS: dict[str, Object] = {
     "a privileged pod": replacement("new", spec=PRIVILEGED),
     "a pod with the node's files": replacement("new", spec=HOST_PATH),
     "a pod in the node's network": replacement("new", spec={"hostNetwork": True}),
+    "a pod with a port of the node": replacement("new", spec=HOST_PORT),
     "a pod with the node's capabilities": replacement("new", spec=ADMIN_CAPABILITY),
     "a StatefulSet": a_controller("StatefulSet", "new"),
     "another Lease": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

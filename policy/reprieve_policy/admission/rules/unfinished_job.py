@@ -27,8 +27,9 @@ from reprieve_policy.verdict import NO_FINDINGS, Verdict
 
 _BY_SIGTERM = 143
 """The exit code of a program ended by SIGTERM, as shells and container runtimes count."""
+# Without the possessive quantifiers, its time grows with the square of the number of spaces.
 _EXITS_WITH_0 = re.compile(
-    r"""trap\s+(["'])[^"']{0,1000}\bexit\s+0\s*;?\s*\1\s[^\n;&|]{0,100}\b(SIG)?TERM\b"""
+    r"""trap\s++(["'])[^"']{0,1000}\bexit\s++0\s*+;?\s*+\1\s[^\n;&|]{0,100}\b(SIG)?TERM\b"""
 )
 
 

@@ -21,6 +21,7 @@ Setting: `unknownKeys`: `warn`, or `refuse`. `reprieve check --strict` fails on 
 """
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
@@ -57,6 +58,19 @@ class _Holder(NamedTuple):
     is_template: bool
 
 
+class _TemplateKeys:
+    """The keys of all templates of an object: tools often copy labels to the object itself."""
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Read once: an object may have 256 templates, and thousands of keys to look for."""
+        views = pod_views(self._resource)
+        return frozenset(key for view in views for key in (*view.labels, *view.annotations))
+
+
 class _KeyFinding(NamedTuple):
     path: str
     key: str
@@ -65,7 +79,8 @@ class _KeyFinding(NamedTuple):
 
 def check(resource: Resource, old: Resource | None, facts: Facts) -> Verdict:  # noqa: ARG001 - every rule has one form
     """Check the keys of the object, and of the templates from which it makes pods."""
-    unread = (entry for holder in _holders(resource) for entry in _unread(holder, resource))
+    templates = _TemplateKeys(resource)
+    unread = (entry for holder in _holders(resource) for entry in _unread(holder, templates))
     explained = (
         _KeyFinding(path, key[:LONGEST_KEY], _explain(key, place))
         for path, key, place in islice(unread, _MOST)
@@ -92,7 +107,7 @@ def _holders(resource: Resource) -> Iterator[_Holder]:
         yield _Holder(view.prefix, view.labels, view.annotations, PODS, is_template=True)
 
 
-def _unread(holder: _Holder, resource: Resource) -> Iterator[tuple[str, str, Place]]:
+def _unread(holder: _Holder, templates: _TemplateKeys) -> Iterator[tuple[str, str, Place]]:
     """Yield the path, the key and the place of each key that may be a mistake."""
     for entries, known, path_of in (
         (holder.labels, holder.place.labels, label_path),
@@ -100,13 +115,8 @@ def _unread(holder: _Holder, resource: Resource) -> Iterator[tuple[str, str, Pla
     ):
         unread = [key for key in entries if key not in known and misspelled_keys.is_suspicious(key)]
         for key in sorted(unread):
-            if holder.is_template or not _is_in_template(key, resource):
+            if holder.is_template or key not in templates.keys:
                 yield path_of(holder.prefix, key[:LONGEST_KEY]), key, holder.place
-
-
-def _is_in_template(key: str, resource: Resource) -> bool:
-    """True if a template has the key as well: tools often copy labels to the object itself."""
-    return any(key in view.labels or key in view.annotations for view in pod_views(resource))
 
 
 def _explain(key: str, place: Place) -> str:

@@ -1,5 +1,6 @@
 """Misspelled and misplaced keys are warned of or refused; keys of other projects never are."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -414,6 +415,31 @@ def test_of_many_templates_only_some_mistakes_are_explained(
     job = TemplatedResource(kind=CUSTOM, metadata=ObjectMeta(name="job"), templates=templates)
     unknown_key.check(job, None, Facts())
     assert len(explained) == unknown_key._MOST
+
+
+def test_of_many_templates_the_keys_are_read_once() -> None:
+    """Not once for each key of the object, of which the last template may have all."""
+    read = list[int]()
+
+    class Labels(dict[str, str]):
+        def __iter__(self) -> Iterator[str]:
+            read.append(len(self))
+            return super().__iter__()
+
+        def __contains__(self, key: object) -> bool:
+            read.append(1)
+            return super().__contains__(key)
+
+    same = {f"{OURS}{number:x}": "" for number in range(1000)}
+    templates = [
+        (f"spec.tasks[{index}].", PodTemplate(metadata=ObjectMeta(labels=Labels(labels))))
+        for index, labels in enumerate([{}] * 255 + [same])
+    ]
+    metadata = ObjectMeta(name="job", labels=same, annotations=same)
+    unknown_key.check(
+        TemplatedResource(kind=CUSTOM, metadata=metadata, templates=templates), None, Facts()
+    )
+    assert sum(read) < 4 * len(same)
 
 
 def test_a_very_long_key_in_a_file_is_not_compared_whole() -> None:
