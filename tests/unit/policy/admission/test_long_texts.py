@@ -1,4 +1,4 @@
-"""Reading an object is all that its texts cost: of some, each letter was read for each other one.
+"""Rules read a text in time that grows with its length, not with the square of its length.
 
 A review is decided in the event loop, where no other is answered meanwhile.
 """
