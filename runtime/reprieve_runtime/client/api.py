@@ -29,6 +29,7 @@ from reprieve_runtime.deep import decode
 from .api_error import ANSWER_TOO_LARGE, Status, error_from_status, unreadable_error
 from .api_error import ApiError as ApiError  # noqa: PLC0414 - callers import both from here
 from .login import connection_configuration
+from .page_retry import PageRetry
 from .paths import has_dot_segment
 from .server_time import ServerTime
 from .stored import OnUnreadable, WatchEvent, log_unreadable, read_event, read_items
@@ -199,9 +200,12 @@ class Api:
 
         Unreadable objects are left out. A page has fewer objects than `limit` where they are large.
         Iterate over a page once: objects of a large one are decoded each time.
+
+        A page after the first is read again where the API server refuses it for the moment. The
+        first is not: its callers list again by themselves, some of them within a deadline.
         """
         accept = f"{_METADATA_ONLY_LIST},{JSON}" if metadata_only else JSON
-        query, size = dict(params or {}), limit
+        query, size, retry = dict(params or {}), limit, PageRetry()
         while True:
             query["limit"] = str(size)
             try:
@@ -214,10 +218,14 @@ class Api:
                     max_bytes=_MAX_PAGE_BYTES if size > 1 else None,
                 )
             except ApiError as error:
-                if not error.is_answer_too_large:
+                if error.is_answer_too_large:
+                    size //= 2
+                elif "continue" in query and retry.may_retry(error):
+                    await asyncio.sleep(retry.next_delay(error.retry_after_seconds or 0))
+                else:
                     raise
-                size //= 2
                 continue
+            retry.reset()
             if len(text) < _MAX_PAGE_BYTES // 4:
                 size = min(limit, 2 * size)
             page = _read(text, _Page)

@@ -83,6 +83,11 @@ class StubApi:
     """A label selector that is only a key selects the objects with that label."""
     serves_pages: bool = False
     """A list has no more objects than asked for; the others are on further pages."""
+    pages_refused: dict[str, list[int]] = field(default_factory=dict)
+    """The statuses with which each page is refused before it is served, by its `continue`; 0 hangs
+    up."""
+    retry_after: str = "0"
+    """The header `Retry-After` of a refused page."""
     is_failing: bool = False
     is_logged_out: bool = False
     """The credentials of the client have expired."""
@@ -129,8 +134,11 @@ class StubApi:
                 found or missing, status=200 if found else 404, dumps=deep_json.dumps
             )
         await self.lists_released.wait()
+        return self._list(request)
+
+    def _list(self, request: web.BaseRequest) -> web.Response:
         selector = request.query.get("labelSelector", "")
-        stored = self.collections.get(path, {}).values()
+        stored = self.collections.get(request.path, {}).values()
         left_out = request.query.get("fieldSelector", "").partition("metadata.namespace!=")[2]
         items = [
             each
@@ -139,12 +147,24 @@ class StubApi:
             and (not left_out or each["metadata"].get("namespace") != left_out)
         ]
         metadata = {"resourceVersion": "1"}
+        page = request.query.get("continue", "0")
+        if self.pages_refused.get(page):
+            return self._refuse_page(request, self.pages_refused[page].pop(0))
         if self.serves_pages:
-            begins = int(request.query.get("continue", "0"))
+            begins = int(page)
             ends = begins + int(request.query["limit"])
             metadata |= {"continue": str(ends)} if ends < len(items) else {}
             items = items[begins:ends]
         return web.json_response({"metadata": metadata, "items": items}, dumps=deep_json.dumps)
+
+    def _refuse_page(self, request: web.BaseRequest, status: int) -> web.Response:
+        if not status and request.transport is not None:
+            request.transport.abort()
+        return web.json_response(
+            {"code": status, "reason": "Refused", "message": "no"},
+            status=status or 502,
+            headers={"Retry-After": self.retry_after},
+        )
 
     def _fail(self) -> web.Response:
         code, reason = (401, "Unauthorized") if self.is_logged_out else (500, "InternalError")

@@ -133,7 +133,11 @@ class PodCache:
         key = (preemptor.namespace, preemptor.name)
         cached = self._pods.get(key)
         # The cached preemptor, not `preemptor`: that one carries the rest of its gang.
-        if cached is not None and isinstance(cached.classified, Preemptor):
+        if (
+            cached is not None
+            and isinstance(cached.classified, Preemptor)
+            and cached.classified.demand.uid == preemptor.demand.uid
+        ):
             self._set_assumed(key, cached, replace(cached.classified, nominated_node=node))
         for victim in victims:
             key = (victim.namespace, victim.name)

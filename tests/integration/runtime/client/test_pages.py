@@ -9,7 +9,8 @@ import pytest
 
 from reprieve_runtime.client import api as client
 from reprieve_runtime.client import stored
-from reprieve_runtime.client.api import PartialObjectMetadata
+from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
+from reprieve_runtime.client.page_retry import PageRetry
 from reprieve_testing.servers.stub_api import StubApi, stub_api
 
 ALL = "/api/v1/things"
@@ -54,6 +55,91 @@ async def test_no_page_has_more_bytes_than_a_program_has_room_for(
         ]
         assert found == [f"t{number}" for number in range(len(sizes))]
         assert limits(stub) == want
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the pauses between reads of the same page, none of which is waited for."""
+    taken: list[float] = []
+
+    class Instant(PageRetry):
+        def next_delay(self, at_least_seconds: float = 0.0) -> float:
+            taken.append(super().next_delay(at_least_seconds))
+            return 0.0
+
+    monkeypatch.setattr(client, "PageRetry", Instant)
+    return taken
+
+
+async def names(api: Api) -> list[str | None]:
+    return [
+        one.metadata.name
+        async for page, _ in api.list_pages(ALL, PartialObjectMetadata, limit=1)
+        for one in page
+    ]
+
+
+def reads_of_first_page(stub: StubApi) -> int:
+    return sum("continue" not in path for _, path, _ in stub.accepts)
+
+
+# A client that is hung up on repeats the call once by itself, where the connection was open before.
+@pytest.mark.parametrize("refusals", [[429], [500], [502], [503], [504], [0, 0]], ids=str)
+async def test_a_refused_page_is_read_again_and_no_other(
+    tmp_path: Path, pauses: list[float], refusals: list[int]
+) -> None:
+    """Without this, a long list would never end where few of its pages are refused."""
+    async with stub_api(tmp_path, collections={ALL: things([1] * 100)}) as (stub, api):
+        stub.lists_released.set()
+        stub.serves_pages = True
+        stub.pages_refused = {str(number): list(refusals) for number in range(10, 100, 10)}
+        assert await names(api) == [f"t{number}" for number in range(100)]
+        assert len(stub.accepts) == 100 + 9 * len(refusals)
+        assert reads_of_first_page(stub) == 1
+        assert len(pauses) == 9
+        assert max(pauses) <= 0.5, "a page that was read ends the longer pauses"
+
+
+@pytest.mark.parametrize(
+    ("page", "status", "reads"),
+    [
+        ("5", 429, 7),
+        ("5", 503, 7),
+        ("5", 504, 4),
+        ("5", 410, 1),
+        ("5", 403, 1),
+        ("0", 429, 1),
+    ],
+)
+async def test_a_page_that_stays_refused_ends_the_list(
+    tmp_path: Path, pauses: list[float], page: str, status: int, reads: int
+) -> None:
+    """One that the same call cannot get, and the first page, which callers retry, end it at once.
+
+    An unanswered call may take a minute, so there are fewer of these.
+    """
+    async with stub_api(tmp_path, collections={ALL: things([1] * 10)}) as (stub, api):
+        stub.lists_released.set()
+        stub.serves_pages = True
+        stub.pages_refused = {page: [status] * 20}
+        with pytest.raises(ApiError, match=str(status)):
+            await names(api)
+        assert len(stub.accepts) == int(page) + reads
+        assert reads_of_first_page(stub) == 1
+        assert len(pauses) == reads - 1
+
+
+@pytest.mark.parametrize(("retry_after", "least", "most"), [("7", 7, 15), ("3600", 15, 15)])
+async def test_a_page_is_read_again_when_the_api_server_asks_for_it_at_most_15_seconds_later(
+    tmp_path: Path, pauses: list[float], retry_after: str, least: float, most: float
+) -> None:
+    async with stub_api(tmp_path, collections={ALL: things([1] * 10)}) as (stub, api):
+        stub.lists_released.set()
+        stub.serves_pages = True
+        stub.pages_refused, stub.retry_after = {"5": [429] * 6}, retry_after
+        assert len(await names(api)) == 10
+        assert len(pauses) == 6
+        assert least <= min(pauses) <= max(pauses) <= most
 
 
 class Thing(msgspec.Struct, weakref=True):

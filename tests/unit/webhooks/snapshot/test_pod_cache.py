@@ -552,6 +552,20 @@ def test_an_observation_replaces_an_assumption_at_once(cluster: Cluster) -> None
     assert cluster.names_on("one") == {"p"}
 
 
+def test_a_preemptor_created_again_during_its_search_is_not_nominated(cluster: Cluster) -> None:
+    cluster.put("p", "")
+    before = cluster.snapshot_cache.preemptor("uid-p")
+    assert before is not None
+    cluster.pod_cache.remove(("team", "p"))
+    cluster.put("p", "", uid="new")
+    cluster.pod_cache.assume(before, "two", [])
+    assert cluster.snapshot().nodes["two"].nominated_pods == ()
+    created_again = cluster.snapshot_cache.preemptor("new")
+    assert created_again is not None
+    cluster.pod_cache.assume(created_again, "two", [])
+    assert [demand.uid for demand in cluster.snapshot().nodes["two"].nominated_pods] == ["new"]
+
+
 def test_a_marked_pod_that_no_operator_notifies_within_the_ceiling_counts_as_staying(
     cluster: Cluster,
 ) -> None:
