@@ -1,12 +1,18 @@
-"""Finds the pods that a user names: by name, by a selector, or as all pods of a workload."""
+"""Finds the pods that a user names: by name, by a selector, or as all pods of a workload.
 
-from collections.abc import Mapping, Sequence
+As for Kubernetes, a workload's pods are those that it controls. Selectors of workloads may overlap.
+"""
+
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from reprieve_cli.output.finding import counted
+from reprieve_cli.output.terminal import echo
 from reprieve_policy.kube.label_selector import LabelSelector
+from reprieve_policy.kube.objects import ObjectMeta, controller_of
 from reprieve_policy.kube.pods import Pod
-from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 
 RESOURCES: Mapping[str, str] = {
@@ -38,6 +44,7 @@ class _WorkloadSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Workload:
+    metadata: ObjectMeta
     spec: _WorkloadSpec
 
 
@@ -80,7 +87,44 @@ async def _find(api: Api, namespace: str, subject: str) -> list[Pod]:
         raise
     text = _render(workload.spec.selector)
     # An empty selector selects every pod of the namespace, which is not what the user asked for.
-    return await _list(api, namespace, text) if text else []
+    if not text:
+        return []
+    selected = await _list(api, namespace, text)
+    controllers = {workload.metadata.uid}
+    if resource == "deployments":
+        # Listed after the pods: without this, a pod of a newer ReplicaSet would be left out.
+        controllers = await _replica_sets_of(api, namespace, text, controllers)
+    return _leave_out_others(subject, selected, controllers)
+
+
+async def _replica_sets_of(
+    api: Api, namespace: str, selector: str, deployments: Container[str | None]
+) -> set[str | None]:
+    """Return the uids of a Deployment's ReplicaSets."""
+    path, params = object_path("replicasets", namespace), {"labelSelector": selector}
+    found: set[str | None] = set()
+    async for page, _ in api.list_pages(
+        path, PartialObjectMetadata, params=params, metadata_only=True
+    ):
+        found |= {each.metadata.uid for each in page if _is_controlled(each.metadata, deployments)}
+    return found
+
+
+def _leave_out_others(
+    subject: str, selected: Sequence[Pod], controllers: Container[str | None]
+) -> list[Pod]:
+    """Return the pods that these control; say how many others the selector matches."""
+    pods = [pod for pod in selected if _is_controlled(pod.metadata, controllers)]
+    if others := len(selected) - len(pods):
+        number = counted(others, "pod")
+        echo(f"{subject}: its selector also matches {number} of others: left out", err=True)
+    return pods
+
+
+def _is_controlled(metadata: ObjectMeta, uids: Container[str | None]) -> bool:
+    """True if the object's controller has one of the uids."""
+    controller = controller_of(metadata)
+    return controller is not None and controller.uid in uids
 
 
 def _resource_of(kind: str) -> str | None:

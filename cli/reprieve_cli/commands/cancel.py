@@ -52,13 +52,13 @@ class CancelOptions:
 def command(target: ClusterTarget, **arguments: object) -> None:
     """Cancel soft evictions: removes the marks of the pods, and the workloads learn that they stay.
 
-    POD is the name of a pod. KIND/NAME is pod/NAME, or all victims of job/NAME, statefulset/NAME,
-    replicaset/NAME or deployment/NAME. A pod that is already being deleted cannot be kept. Of a
-    gang that is evicted as a unit, cancelling one pod cancels all, until the last has answered. A
-    scheduler or a descheduler may mark the pod again.
+    POD is the name of a pod. KIND/NAME is pod/NAME, or all victims that job/NAME, statefulset/NAME,
+    replicaset/NAME or deployment/NAME controls. A pod that is already being deleted cannot be kept.
+    Of a gang that is evicted as a unit, cancelling one pod cancels all, until the last has
+    answered. A scheduler or a descheduler may mark the pod again.
 
-    Needs the right to patch the pods, and the verb cancel on softevictions.reprieve.dev
-    (ClusterRole reprieve:cancel-soft-evictions).
+    Needs the right to patch the pods, the verb cancel on softevictions.reprieve.dev (ClusterRole
+    reprieve:cancel-soft-evictions), and for a Deployment the right to list replicasets.
 
     Exit status: 0 every named pod that was a victim stays; 1 a pod is no victim, or is already
     being deleted, or its mark could not be removed; 2 the command failed.

@@ -41,9 +41,9 @@ class EvictOptions:
 def command(target: ClusterTarget, **arguments: object) -> None:
     """Evict pods softly: each is notified, gets time to save a checkpoint, and is then deleted.
 
-    POD is the name of a pod. KIND/NAME is pod/NAME, or all pods of job/NAME, statefulset/NAME,
-    replicaset/NAME or deployment/NAME. Needs the right to delete the pods. To cancel, use reprieve
-    cancel.
+    POD is the name of a pod. KIND/NAME is pod/NAME, or all pods that job/NAME, statefulset/NAME,
+    replicaset/NAME or deployment/NAME controls. Needs the right to delete the pods, and for a
+    Deployment to list replicasets. To cancel, use reprieve cancel.
 
     Exit status: 0 the pods are marked (with --wait: gone); 1 a pod is not, or has already ended; 2
     the command failed.

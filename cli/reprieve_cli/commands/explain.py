@@ -43,10 +43,10 @@ from reprieve_runtime.client.paths import object_path
 def command(target: ClusterTarget, *, subject: str, output: str) -> None:
     """Show which pods may preempt a pod, from when, at what cost, and the steps of the eviction.
 
-    KIND/NAME is pod/NAME, or each pod of job/NAME, statefulset/NAME (sts), replicaset/NAME (rs) or
-    deployment/NAME (deploy). For a victim, shows the state of its eviction instead of what could
-    preempt it; for a pending pod, also why it takes no victims, such as its ElasticQuota. With -o
-    json, prints one object a line.
+    KIND/NAME is pod/NAME, or each pod that job/NAME, statefulset/NAME (sts), replicaset/NAME (rs)
+    or deployment/NAME (deploy) controls. For a victim, shows the state of its eviction instead of
+    what could preempt it; for a pending pod, also why it takes no victims, such as its
+    ElasticQuota. With -o json, prints one object a line.
 
     It shows what the policy says. A scheduler that does not call Reprieve chooses victims by
     priority alone.

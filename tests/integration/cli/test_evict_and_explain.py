@@ -29,6 +29,7 @@ from reprieve_testing.servers.stub_api import StubApi, stub_api, until
 PODS = "/api/v1/pods"
 TEAM = "/api/v1/namespaces/team/pods"
 JOBS = "/apis/batch/v1/namespaces/team/jobs"
+APPS = "/apis/apps/v1/namespaces/team"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/reprieve-system/leases"
 TARGET = ClusterTarget(kubeconfig=None, context=None, namespace="team")
@@ -55,8 +56,20 @@ def a_pod(name: str, phase: str = "Running", **metadata: Any) -> Any:
     }
 
 
-def a_job(**labels: str) -> Any:
-    return {"metadata": {"name": "J", "namespace": "team"}, "spec": {"selector": {"matchLabels": labels}}}  # fmt: skip  # noqa: E501
+def a_workload(name: str, **metadata: Any) -> Any:
+    """Return a workload; the stub lists all pods for its selector."""
+    return {
+        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}", **metadata},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}},
+    }
+
+
+def controlled_by(name: str) -> dict[str, Any]:
+    owner = {"apiVersion": "v1", "kind": "K", "name": name, "uid": f"uid-{name}"}
+    return {"ownerReferences": [owner | {"controller": True}]}
+
+
+JOBS_OWN = controlled_by("J")
 
 
 @pytest.fixture
@@ -66,7 +79,7 @@ async def served(
     monkeypatch.setattr(victims, "_RETRY_SECONDS", 0.01)
     collections: dict[str, dict[str, Any]] = {
         TEAM: {},
-        JOBS: {"J": a_job(app="j")},
+        JOBS: {"J": a_workload("J")},
         WEBHOOKS: {"reprieve-webhooks": {"metadata": {}, "webhooks": []}},
         LEASES: {},
     }
@@ -90,10 +103,76 @@ async def test_pods_that_have_ended_are_not_evicted_and_it_is_said(
     served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
 ) -> None:
     stub, api = served
-    stub.collections[TEAM]["j-1"] = a_pod("j-1", "Failed")
+    stub.collections[TEAM]["j-1"] = a_pod("j-1", "Failed", **JOBS_OWN)
     assert await run_evict(api, "job/J") == 1
     assert capsys.readouterr() == ("", "pod/j-1 has already ended (Failed): not evicted\n")
     assert stub.patches == []
+
+
+KINDS = {
+    "job": JOBS,
+    "statefulset": f"{APPS}/statefulsets",
+    "replicaset": f"{APPS}/replicasets",
+}
+
+
+@pytest.mark.parametrize(("kind", "collection"), KINDS.items(), ids=KINDS)
+async def test_a_workloads_pods_are_those_that_it_controls(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str], kind: str, collection: str
+) -> None:
+    stub, api = served
+    stub.collections[collection] = {name: a_workload(name) for name in ("web", "canary")}
+    only_an_owner = controlled_by("web")
+    only_an_owner["ownerReferences"][0]["controller"] = False
+    stub.collections[TEAM] = {
+        "web-1": a_pod("web-1", **controlled_by("web")),
+        "canary-1": a_pod("canary-1", **controlled_by("canary")),
+        "owned": a_pod("owned", **only_an_owner),
+        "bare": a_pod("bare"),
+    }
+    assert await run_evict(api, f"{kind}/web") == 0
+    assert [path for path, _ in stub.patches] == [f"{TEAM}/web-1"]
+    assert capsys.readouterr() == (
+        "pod/web-1 soft eviction requested\n",
+        f"{kind}/web: its selector also matches 3 pods of others: left out\n",
+    )
+
+
+@pytest.fixture
+def deployments(served: tuple[StubApi, Api]) -> StubApi:
+    """Return the stub with Deployments whose selectors both match all pods."""
+    stub, _ = served
+    stub.collections[f"{APPS}/deployments"] = {n: a_workload(n) for n in ("web", "canary")}
+    owners = {"web-a": "web", "web-b": "web", "canary-a": "canary"}
+    stub.collections[f"{APPS}/replicasets"] = {
+        name: a_workload(name, **controlled_by(owner)) for name, owner in owners.items()
+    } | {"alone": a_workload("alone")}
+    stub.collections[TEAM] = {
+        f"{name}-1": a_pod(f"{name}-1", **controlled_by(name)) for name in (*owners, "alone")
+    }
+    return stub
+
+
+async def test_a_deployments_pods_are_those_of_its_replicasets(
+    served: tuple[StubApi, Api], deployments: StubApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run_evict(served[1], "deploy/web") == 0
+    assert [path for path, _ in deployments.patches] == [f"{TEAM}/web-a-1", f"{TEAM}/web-b-1"]
+    assert capsys.readouterr().err == (
+        "deploy/web: its selector also matches 2 pods of others: left out\n"
+    )
+    # Those of the Deployment only, and after the pods.
+    lists = [path for _, path, _ in deployments.accepts if "labelSelector=app%3Dweb" in path]
+    assert [path.split("?")[0] for path in lists] == [TEAM, f"{APPS}/replicasets"]
+
+
+async def test_no_pod_of_a_deployment_is_marked_for_a_user_who_may_not_list_replicasets(
+    served: tuple[StubApi, Api], deployments: StubApi
+) -> None:
+    deployments.barred.add(f"{APPS}/replicasets")
+    with pytest.raises(ApiError, match="not for you"):
+        await run_evict(served[1], "deployment/web")
+    assert deployments.patches == []
 
 
 async def test_no_pod_is_marked_where_reprieve_is_not_installed(
@@ -256,7 +335,7 @@ async def test_every_pod_of_a_workload_is_explained(
 ) -> None:
     stub, api = served
     for name, phase in (("j-1", "Running"), ("j-2", "Running"), ("j-3", "Failed")):
-        stub.collections[TEAM][name] = a_pod(name, phase)
+        stub.collections[TEAM][name] = a_pod(name, phase, **JOBS_OWN)
     assert await run_explain(api, kind) == 0
     titles = [line for line in capsys.readouterr().out.splitlines() if line.startswith("pod/")]
     assert [title.split(" in ")[0] for title in titles] == ["pod/j-1", "pod/j-2"]
@@ -270,7 +349,7 @@ async def test_a_workload_is_named_as_kubectl_does(
     served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str], short: str, collection: str
 ) -> None:
     stub, api = served
-    stub.collections[f"/apis/apps/v1/namespaces/team/{collection}"] = {"x": a_job(app="x")}
+    stub.collections[f"{APPS}/{collection}"] = {"x": a_workload("x")}
     assert await run_explain(api, f"{short}/x") == 2
     assert capsys.readouterr().err == f"reprieve: {short}/x: has no pods\n"
 
