@@ -87,7 +87,7 @@ class Rotator:
     async def run(self, interval_seconds: float) -> None:
         """Run a pass at each interval until cancelled; sooner after a failure, with back-off.
 
-        A change that `wake` reports is looked at within a second.
+        A change that `wake` reports is looked at within a second, after a failure too.
         """
         first = min(_FIRST_RETRY_SECONDS, interval_seconds)
         backoff = Backoff(first, interval_seconds, jitter=0.0)
@@ -111,7 +111,7 @@ class Rotator:
                 await self._pause(interval_seconds)
                 continue
             self._count_failure()
-            await asyncio.sleep(delay)
+            await self._pause(delay)
 
     def wake(self) -> None:
         """Run a pass soon: a client's address or its trusted certificates have changed."""

@@ -18,6 +18,7 @@ from reprieve_certs.renewal import RenewalStep
 from reprieve_certs.rotator import Rotator, StoredSecret, WriteConflict
 from reprieve_certs.serving import ServingContext
 from reprieve_testing.objects.builders import NOW
+from reprieve_testing.virtual_time import run_in_virtual_time
 
 NAMES = ServingNames(("reprieve-webhooks.reprieve-system.svc",))
 DAY = timedelta(days=1)
@@ -49,11 +50,14 @@ class Anchors:
     def __init__(self) -> None:
         self.trusted = [b"", b""]
         self.is_broken = False
+        self.injected_at: list[float] = []
+        """The event loop's time of each attempt."""
 
     async def read(self) -> Sequence[bytes]:
         return list(self.trusted)
 
     async def inject(self, trusted_pem: bytes) -> None:
+        self.injected_at.append(asyncio.get_running_loop().time())
         if self.is_broken:
             raise OSError("the API server is away")
         self.trusted = [trusted_pem] * 2
@@ -274,6 +278,27 @@ async def test_a_failing_pass_is_logged_without_secrets_and_tried_again(
 
     assert "could not renew or inject certificates" in caplog.text
     assert "PRIVATE KEY" not in caplog.text
+
+
+async def failing_passes() -> list[float]:
+    """Return when passes ran: three that failed, and two after a change each."""
+    rotation = CertificateRotation()
+    rotation.anchors.is_broken = True
+    rotator = rotation.replicas[0]
+    running = asyncio.create_task(rotator.run(100_000.0))
+    await asyncio.sleep(5.0)
+    rotator.wake()
+    await asyncio.sleep(0.25)
+    rotator.wake()
+    await asyncio.sleep(3.0)
+    running.cancel()
+    await asyncio.wait([running])
+    return rotation.anchors.injected_at
+
+
+def test_a_change_is_looked_at_within_a_second_after_failed_passes_too() -> None:
+    # The delays are 1, 2 and 4 seconds; at least a second is between two passes.
+    assert run_in_virtual_time(failing_passes()) == [0.0, 1.0, 3.0, 5.0, 6.0]
 
 
 def test_certificates_have_the_required_extensions_and_lifetimes():
