@@ -54,6 +54,7 @@ _ANNOTATIONS = (
 )
 _OWNER_LABELS = (keys.LEDGER, keys.SUSPENDED)
 _OWNER_ANNOTATIONS = (keys.LEDGER, keys.LAST_CHECKPOINT_AT, keys.SUSPENDED)
+_POD = "Pod"
 _JOB = "Job"
 
 Patch = dict[str, Any]
@@ -64,15 +65,6 @@ class _OperatorLocation(NamedTuple):
 
     namespace: str
     lease: str
-
-
-class _CleanupPatch(NamedTuple):
-    """The patch that removes Reprieve's fields from one object."""
-
-    path: str
-    name: str
-    patch: Patch
-    content_type: str
 
 
 @click.command(short_help="Remove all that Reprieve wrote, before you uninstall it.")
@@ -107,6 +99,8 @@ def command(
     recreated are listed: their manifests are in the operator's namespace and are deleted with it.
     Needs the rights to update pods and their owners, to list controllerrevisions in the operator's
     namespace, and "cancel" and "report" on softevictions.reprieve.dev.
+
+    Exit status: 0 all is removed; 1 something is left, which is named; 2 the command failed.
     """
     operator = _OperatorLocation(operator_namespace, lease)
     work = partial(_cleanup, target=target, operator=operator, is_dry_run=is_dry_run, force=force)
@@ -176,10 +170,15 @@ async def _cleanup(
         if not is_dry_run:
             return EXIT_FAILED
     failures = 0
+    # All owners, not only those with a label of ours: the label of a ledger is removed with the
+    # ledger, and the time of the last checkpoint may be left.
+    resources = {_POD: "pods", **{kind: owner.resource for kind, owner in LEDGER_KINDS.items()}}
     # The status line appears on a terminal only.
     with Console(stderr=True).status("reading pods and their owners"):
-        async for patch in _cleanup_patches(api, target.namespace):
-            failures += not await _apply(api, patch, is_dry_run=is_dry_run)
+        for kind, resource in resources.items():
+            failures += await _clean_kind(
+                api, target.namespace, resource, kind, is_dry_run=is_dry_run
+            )
     await _warn_of_pending_bare_pods(api, operator.namespace, target.namespace)
     return int(failures > 0)
 
@@ -215,30 +214,18 @@ async def _lease_holder(api: Api, lease: str) -> str:
     return leader_of(found, datetime.now(UTC)).holder
 
 
-async def _cleanup_patches(api: Api, namespace: str | None) -> AsyncIterator[_CleanupPatch]:
-    async for pod in _list_metadata(api, object_path("pods", namespace)):
-        patch = build_pod_patch(pod)
-        if patch is not None:
-            yield _cleanup_patch("pods", "pod", pod, patch)
-    # All owners, not only those with a label of ours: the label of a ledger is removed with the
-    # ledger, and the time of the last checkpoint may be left.
-    for kind, owner in LEDGER_KINDS.items():
-        async for found in _list_metadata(api, object_path(owner.resource, namespace)):
-            is_suspended = kind == _JOB and keys.SUSPENDED in labels_of(found)
-            patch = await _read_job_patch(api, found) if is_suspended else build_owner_patch(found)
-            if patch is not None:
-                yield _cleanup_patch(owner.resource, kind, found, patch)
-
-
-async def _read_job_patch(api: Api, metadata: ObjectMeta) -> Patch | None:
-    """Return the patch for a Job with our label in its current state; `None` if it is deleted."""
+async def _clean_kind(
+    api: Api, namespace: str | None, resource: str, kind: str, *, is_dry_run: bool
+) -> int:
+    """Clean all objects of a kind; return how many failed, a list that failed counting as one."""
+    failures = 0
     try:
-        job = await api.get(object_path("jobs", metadata.namespace, metadata.name), Job)
+        async for found in _list_metadata(api, object_path(resource, namespace)):
+            failures += not await _clean(api, resource, kind, found, is_dry_run=is_dry_run)
     except ApiError as error:
-        if not error.is_not_found:
-            raise
-        return None
-    return build_job_patch(job, datetime.now(UTC))
+        echo(f"{resource}: not all were read, nor cleaned: {describe_error(error)}", err=True)
+        failures += 1
+    return failures
 
 
 async def _list_metadata(api: Api, path: str, **params: str) -> AsyncIterator[ObjectMeta]:
@@ -254,25 +241,33 @@ async def _list_metadata(api: Api, path: str, **params: str) -> AsyncIterator[Ob
             raise
 
 
-async def _apply(api: Api, patch: _CleanupPatch, *, is_dry_run: bool) -> bool:
+async def _clean(
+    api: Api, resource: str, kind: str, metadata: ObjectMeta, *, is_dry_run: bool
+) -> bool:
+    """Clean an object; `False` if that failed."""
+    name = f"{metadata.namespace}/{kind.lower()}/{metadata.name}"
+    path = object_path(resource, metadata.namespace, metadata.name)
+    # Custom resources do not support strategic merge patches, and an owner needs none.
+    content_type = STRATEGIC_MERGE_PATCH if kind == _POD else MERGE_PATCH
+    params = {"dryRun": "All"} if is_dry_run else None
     try:
-        params = {"dryRun": "All"} if is_dry_run else None
-        await api.patch(
-            patch.path, patch.patch, dict, content_type=patch.content_type, params=params
-        )
+        patch = await _build_patch(api, path, kind, metadata)
+        if patch is None:
+            return True
+        await api.patch(path, patch, dict, content_type=content_type, params=params)
     except ApiError as error:
         if error.is_not_found:
             return True
-        echo(f"{patch.name}: {describe_error(error)}", err=True)
+        echo(f"{name}: {describe_error(error)}", err=True)
         return False
-    echo(f"{patch.name} cleaned{' (dry run)' if is_dry_run else ''}")
+    echo(f"{name} cleaned{' (dry run)' if is_dry_run else ''}")
     return True
 
 
-def _cleanup_patch(resource: str, kind: str, metadata: ObjectMeta, patch: Patch) -> _CleanupPatch:
-    path = object_path(resource, metadata.namespace, metadata.name)
-    # Custom resources do not support strategic merge patches, and an owner needs none.
-    content_type = STRATEGIC_MERGE_PATCH if resource == "pods" else MERGE_PATCH
-    return _CleanupPatch(
-        path, f"{metadata.namespace}/{kind.lower()}/{metadata.name}", patch, content_type
-    )
+async def _build_patch(api: Api, path: str, kind: str, metadata: ObjectMeta) -> Patch | None:
+    """Return the patch that cleans an object; `None` if there is nothing to remove."""
+    if kind == _POD:
+        return build_pod_patch(metadata)
+    if kind == _JOB and keys.SUSPENDED in labels_of(metadata):
+        return build_job_patch(await api.get(path, Job), datetime.now(UTC))
+    return build_owner_patch(metadata)
