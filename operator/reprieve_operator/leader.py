@@ -165,7 +165,7 @@ class Leader:
         """Handle victims until cancelled."""
         if self._history is not None:
             self._history.begin()
-        namespaces = NamespacePolicies(self._api)
+        namespaces = NamespacePolicies(self._api, self._metrics.forget_namespace)
         async with background(namespaces.reflector.run):
             await self._wait_for_policies(namespaces)
             self.policy.report()

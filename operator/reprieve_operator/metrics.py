@@ -137,6 +137,11 @@ class OperatorMetrics:
             registry=self.registry,
         )
 
+    def forget_namespace(self, name: str) -> None:
+        """Remove the series of a Namespace that is gone: where they are short-lived, all add up."""
+        for counter in (self.preemptions, self.failed_checkpoints, self.requeues):
+            counter.remove_by_labels({"namespace": name})
+
     def register_watches(self, watches: Callable[[], Mapping[str, WatchedCollection]]) -> None:
         """Register the collector that shows how old each watched collection may be."""
         self.registry.register(WatchCollector(watches))

@@ -70,9 +70,14 @@ class NamespacePolicies:
     terminating, no pod is held.
     """
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, on_delete: Callable[[str], None] = lambda _: None) -> None:
+        """`on_delete` is called with the name of a Namespace that is gone."""
         self.reflector = Reflector(
-            api, object_path("namespaces"), PartialObjectMetadata, self._read
+            api,
+            object_path("namespaces"),
+            PartialObjectMetadata,
+            self._read,
+            on_delete=lambda key: on_delete(key[1]),
         )
         self.on_terminating: Callable[[str], None] = lambda _: None
         """Called with the name of a Namespace that is terminating."""

@@ -226,6 +226,30 @@ async def test_a_namespace_that_terminates_is_seen_and_reported(tmp_path: Path) 
         assert namespaces.get("team") == NamespacePolicy()
 
 
+async def test_a_namespace_that_is_gone_has_no_series(tmp_path: Path) -> None:
+    """Without this, one for each CI run would fill the memory."""
+    found = {"metadata": {"name": "team", "resourceVersion": "2"}}
+    async with stub_api(tmp_path, collections={NAMESPACES: {"team": found}}) as (stub, api):
+        stub.lists_released.set()
+        metrics = OperatorMetrics()
+        leader = a_term(api, metrics)
+        for name in ("team", "other"):
+            metrics.preemptions.labels(name, "priority").inc()
+            metrics.failed_checkpoints.labels(name, "refused").inc()
+            metrics.requeues.labels(name, "owner").inc()
+
+        def namespaces() -> list[str]:
+            shown = (sample for family in metrics.registry.collect() for sample in family.samples)
+            return [one.labels["namespace"] for one in shown if "namespace" in one.labels]
+
+        assert namespaces().count("team") == namespaces().count("other") > 0
+        async with background(leader.policy.reflector.run, leader.lead):
+            await until(lambda: leader.term is not None and stub.is_watched(NAMESPACES, ""))
+            stub.send("DELETED", found, only=NAMESPACES)
+            await until(lambda: "team" not in namespaces())
+        assert "other" in namespaces()
+
+
 HOLDS = {
     "a living pod": ({}, 1),
     "a pod that is being deleted": ({"deletionTimestamp": "2026-11-21T12:00:00Z"}, 1),

@@ -78,14 +78,20 @@ class GangEviction:
 
     def on_state_written(self, uid: str, state: Eviction) -> None:
         """Note a state that was written."""
-        if state.phase is Phase.CANCELLED and self.accepts_members:
+        is_held = termination.was_held_by_budget(state)
+        if state.phase is Phase.CANCELLED and self._is_cancelled_by(is_held=is_held):
             # Cancelling one pod cancels all: a gang is evicted as a unit or not at all.
-            self.is_cancelled, self.is_held = True, termination.was_held_by_budget(state)
+            self.is_cancelled, self.is_held = True, is_held
             self._wake_members()
         elif disruption.is_ready_to_delete(state):
             self._mark_ready(uid)
         else:
             self._still_saving.add(uid)
+
+    def _is_cancelled_by(self, *, is_held: bool) -> bool:
+        """True if one cancelled pod cancels others; a user may cancel what a budget held before."""
+        is_held_before = self.is_held and not is_held
+        return bool(self._still_saving) and (is_held_before or not self.is_cancelled)
 
     def _mark_ready(self, uid: str) -> None:
         if uid in self._still_saving:

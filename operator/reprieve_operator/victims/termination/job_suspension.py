@@ -13,11 +13,11 @@ from reprieve_policy.kube.objects import controller_of
 from reprieve_policy.lifecycle import termination
 from reprieve_policy.lifecycle.eviction import Eviction
 from reprieve_policy.lifecycle.termination import EvictionMethod
-from reprieve_runtime.backoff import jittered
+from reprieve_runtime.backoff import Backoff
 from reprieve_runtime.client.api import ApiError
 
-_MAX_JOB_POLL_SECONDS, _JOB_POLL_JITTER = 2.4, 1 / 3
-"""Between two reads of the other pods of a Job: 1.6 to 2.4 s."""
+_FIRST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 2.4, 15.0
+"""Between two reads of the other pods of a Job, which may save for long."""
 
 
 class JobSuspension:
@@ -37,14 +37,16 @@ class JobSuspension:
         self._reporter = reporter
         self._clock = clock
         self._waits_for_job = False
+        self._poll = Backoff(_FIRST_POLL_SECONDS, _LONGEST_POLL_SECONDS, jitter=1 / 3)
 
     async def decide_method(self, pod: VictimPod, state: Eviction) -> EvictionMethod:
         """Return how the victim is evicted now; reads its Job only where that matters."""
         settings = self._policy.current
-        job = await self._jobs.get(pod) if termination.depends_on_job(state, settings) else None
+        is_asked = termination.depends_on_job(state, settings) and self._seconds_left(state) > 0
+        job = await self._jobs.get(pod) if is_asked else None
         return termination.decide_method(state, job, settings, self._clock.now())
 
-    async def suspend(self, pod: VictimPod) -> float:
+    async def suspend(self, pod: VictimPod, state: Eviction) -> float:
         """Suspend the Job; its controller deletes the pods. Return the seconds until the next try.
 
         Raises `ApiError`.
@@ -63,19 +65,26 @@ class JobSuspension:
                 "Job", pod.metadata.namespace or "", owner.name, owner.uid, "batch/v1"
             )
             self._recorder.event(job, *event_messages.job_suspended(until))
-        return self.wait()
+        return self.wait(state)
 
-    def wait(self) -> float:
+    def wait(self, state: Eviction) -> float:
         """Wait for the Job's other pods; return the seconds until they are read again."""
         self._waits_for_job = True
-        return jittered(_MAX_JOB_POLL_SECONDS, _JOB_POLL_JITTER)
+        # At its ceiling, the victim goes whatever its Job's other pods do.
+        return min(self._poll.next_delay(), max(self._seconds_left(state), _FIRST_POLL_SECONDS))
 
     def forget(self) -> None:
         """Note that the pod is deleted, so that no suspension is what deletes it."""
         self._waits_for_job = False
+        self._poll.reset()
 
     def report_deletion(self, pod: VictimPod, state: Eviction) -> None:
         """Report, once, that the Job's suspension has deleted the pod."""
         if self._waits_for_job:
             self._waits_for_job = False
             self._reporter.report_suspended(pod, state)
+
+    def _seconds_left(self, state: Eviction) -> float:
+        """Return the seconds until the victim's ceiling; negative beyond it."""
+        ceiling = termination.ceiling_of(state, self._policy.current)
+        return (ceiling - self._clock.now()).total_seconds()

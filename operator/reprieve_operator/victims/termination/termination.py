@@ -163,9 +163,9 @@ class Termination:
             case EvictionMethod.EVICT:
                 return await self._evict(pod, state)
             case EvictionMethod.SUSPEND:
-                return await self._job_suspension.suspend(pod)
+                return await self._job_suspension.suspend(pod, state)
             case EvictionMethod.SET_DISRUPTION_CONDITION | EvictionMethod.WAIT:
-                return self._job_suspension.wait()
+                return self._job_suspension.wait(state)
 
     async def _delete(self, pod: VictimPod, state: Eviction) -> float | None:
         with self._unconfirmed_end():

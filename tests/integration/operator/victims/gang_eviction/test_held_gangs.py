@@ -137,3 +137,21 @@ async def test_a_pod_does_not_wait_for_one_of_a_held_gang_that_is_gone() -> None
     cluster.end("large")
     await until(lambda: "third" in cluster.deleted)
     await cluster.registry.close()
+
+
+@pytest.mark.usefixtures("_no_cancel_wait")
+async def test_who_cancels_one_pod_of_a_held_gang_cancels_the_others() -> None:
+    cluster = HoldsPods(ceiling_seconds=1, resync_seconds=0.2)
+    await hold_small_while_large_saves_for_a_preemptor(cluster)
+    await until(lambda: cluster.phase("small") is Phase.CANCELLED)
+    cluster.policy.current = PolicySettings(ceiling_seconds=10**6)
+    cluster.create("third", labels=gang("g"), annotations=SAVES)
+    preempt(cluster, "third")
+    await until(lambda: cluster.phase("third") is Phase.HINTED)
+    cluster.create("fourth", labels=gang("g"), annotations=SAVES)
+    preempt(cluster, "fourth")
+    await until(lambda: cluster.phase("fourth") is Phase.HINTED)
+    cluster.show("third", labels={keys.SOFT_EVICTION: ""}, annotations=dict.fromkeys(BY_GUARD, ""))
+    await until(lambda: cluster.phase("fourth") is Phase.CANCELLED)
+    await cluster.registry.close()
+    assert state_of(cluster, "fourth").outcome is CheckpointOutcome.CANCELLED

@@ -17,6 +17,7 @@ from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.lifecycle import eviction
 from reprieve_policy.lifecycle.eviction import CheckpointOutcome, Eviction, Phase
 from reprieve_policy.lifecycle.machine import LifecycleDecision
+from reprieve_policy.lifecycle.termination import EvictionMethod
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.objects.builders import after, an_eviction
 
@@ -101,7 +102,7 @@ class SuspendedJob:
 def test_a_pod_that_is_gone_before_its_deletion_was_seen_is_reported() -> None:
     job = SuspendedJob()
     termination = job.termination()
-    asyncio.run(job.suspension.suspend(POD))
+    asyncio.run(job.suspension.suspend(POD, STATE))
     termination.on_pod_gone("u", POD)
     assert job.reported == ["p saved"]
 
@@ -110,7 +111,7 @@ def test_a_pod_whose_jobs_suspension_had_no_answer_is_reported() -> None:
     job = SuspendedJob(is_answer_lost=True)
     termination = job.termination()
     with pytest.raises(ApiError):
-        asyncio.run(job.suspension.suspend(POD))
+        asyncio.run(job.suspension.suspend(POD, STATE))
     termination.on_pod_gone("u", POD)
     assert job.reported == ["p saved"]
 
@@ -121,7 +122,7 @@ def test_a_deletion_that_was_seen_is_not_reported_again_when_the_pod_is_gone() -
     deleted = replace(POD, metadata=replace(POD.metadata, deletionTimestamp="2026-11-24T12:00:00Z"))
 
     async def run() -> None:
-        await job.suspension.suspend(POD)
+        await job.suspension.suspend(POD, STATE)
         await termination.terminate(deleted, LifecycleDecision(STATE))
 
     asyncio.run(run())
@@ -132,7 +133,7 @@ def test_a_deletion_that_was_seen_is_not_reported_again_when_the_pod_is_gone() -
 def test_a_pod_that_waited_for_its_job_and_is_deleted_by_itself_is_reported_once() -> None:
     job = SuspendedJob()
     termination = job.termination()
-    job.suspension.wait()
+    job.suspension.wait(STATE)
     asyncio.run(termination._delete(POD, STATE))
     termination.on_pod_gone("u", POD)
     assert job.reported == ["p deleted"]
@@ -142,3 +143,20 @@ def test_a_pod_whose_job_was_not_suspended_is_not_reported() -> None:
     job = SuspendedJob()
     job.termination().on_pod_gone("u", POD)
     assert job.reported == []
+
+
+def test_the_pause_between_two_reads_of_a_job_grows_and_ends_at_the_ceiling() -> None:
+    """Without this, a thousand Jobs would be read 500 times a second."""
+    pauses = [SuspendedJob().suspension.wait(STATE)]
+    suspension = SuspendedJob().suspension
+    pauses.extend(suspension.wait(STATE) for _ in range(10))
+    assert pauses[0] <= 2.4
+    assert 10 <= pauses[-1] <= 15
+    ends = replace(STATE, requested_at=after(3 - PolicySettings().ceiling_seconds))
+    assert suspension.wait(ends) == 3
+
+
+async def test_beyond_its_ceiling_a_victim_waits_for_no_list() -> None:
+    ended = replace(STATE, requested_at=after(-PolicySettings().ceiling_seconds))
+    job = SuspendedJob(PolicySettings(suspend_jobs=True))
+    assert await job.suspension.decide_method(POD, ended) is EvictionMethod.DELETE
