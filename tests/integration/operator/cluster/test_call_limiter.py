@@ -2,9 +2,13 @@
 
 import asyncio
 import contextlib
+from typing import Any
+
+import pytest
 
 from reprieve_operator.cluster import namespace_slots
 from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority, CallTicket
+from reprieve_operator.cluster.namespace_slots import NamespaceSlots
 
 
 class Callers:
@@ -301,3 +305,25 @@ async def test_a_namespace_whose_calls_hang_takes_nothing_from_another() -> None
         await callers.come(f"other {number}", CallPriority.RECORD, "b")
         await callers.leave(f"other {number}")
     assert len([name for name in callers.served if "other" in name]) == 100
+
+
+@pytest.mark.parametrize(("namespaces", "calls"), [(10, 1000), (1000, 10)])
+async def test_a_call_costs_the_same_however_many_namespaces_wait(
+    monkeypatch: pytest.MonkeyPatch, namespaces: int, calls: int
+) -> None:
+    has_room, tried = NamespaceSlots._has_room, 0
+
+    def count_tries(*arguments: Any) -> bool:
+        nonlocal tried
+        tried += 1
+        return has_room(*arguments)
+
+    monkeypatch.setattr(NamespaceSlots, "_has_room", count_tries)
+    slots = CallLimiter(64, keeps_share_free=True)
+
+    async def call(number: int) -> None:
+        async with slots.acquire(CallPriority.RECORD, f"team-{number}"):
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(call(number % namespaces) for number in range(namespaces * calls)))
+    assert tried < 5 * namespaces * calls
