@@ -11,6 +11,8 @@ FIRST_SHARE = 16
 """A namespace begins with one slot in so many."""
 MIN_CALLS = 4
 """Calls of a namespace that are made at a time, however slow the API server is to answer them."""
+_COUNTED_PART = 4
+"""Of one namespace, one slot in so many counts as taken at most: two of them make half."""
 _MIN_KEPT_REQUESTS = 16
 """Requests that were given up are removed once they are more than these, and most of all."""
 
@@ -80,6 +82,8 @@ class NamespaceSlots:
         self._waiting: dict[int, dict[str, _NamespaceUsage]] = {}
         """Those of which requests wait, by how many slots they have. Without this, each slot that
         is returned would be offered to all: with a thousand namespaces, most of them wait."""
+        self._counted = 0
+        """Slots that are taken, as `is_half_taken` counts them."""
         self._arrivals = count()
 
     def count(self, name: str) -> int:
@@ -87,10 +91,15 @@ class NamespaceSlots:
         namespace = self._namespaces.get(name)
         return 0 if namespace is None else namespace.taken + namespace.waiting
 
+    def is_waiting(self, name: str) -> bool:
+        """True if the namespace waits for a slot of its own."""
+        namespace = self._namespaces.get(name)
+        return namespace is not None and namespace.waiting > 0
+
     @property
-    def has_waiting(self) -> bool:
-        """True if a namespace waits for a slot of its own."""
-        return bool(self._waiting)
+    def is_half_taken(self) -> bool:
+        """True if at least two namespaces have taken half of the slots."""
+        return self._counted >= self._slots // 2
 
     def note_overload(self, name: str) -> None:
         """Halve the namespace's calls: one was not answered in time, or refused as one too many.
@@ -169,12 +178,17 @@ class NamespaceSlots:
                 request.granted.set_result(None)
 
     def _change(self, namespace: _NamespaceUsage, *, taken: int = 0, waiting: int = 0) -> None:
+        counted = self._counted_of(namespace)
         namespace.taken += taken
         namespace.waiting += waiting
+        self._counted += self._counted_of(namespace) - counted
         self._free -= taken
         queued_with = namespace.taken if namespace.waiting else None
         if queued_with != namespace.queued_with:
             self._requeue(namespace, queued_with)
+
+    def _counted_of(self, namespace: _NamespaceUsage) -> int:
+        return min(namespace.taken, self._slots // _COUNTED_PART)
 
     def _requeue(self, namespace: _NamespaceUsage, queued_with: int | None) -> None:
         if namespace.queued_with is not None:

@@ -69,14 +69,26 @@ async def test_calls_are_served_by_priority_before_arrival() -> None:
     assert await callers.serve_all() == ["busy", "NOTIFY", "TERMINATE", "RECORD", "EVENT"]
 
 
-async def test_the_limiter_is_busy_while_half_of_the_slots_are_taken() -> None:
+async def test_the_limiter_is_busy_while_namespaces_have_taken_half_of_the_slots() -> None:
     callers = Callers(CallLimiter(4))
-    await callers.come("one")
-    assert not callers.slots.is_busy
-    await callers.come("another")
-    assert callers.slots.is_busy
+    await callers.come("one", namespace="one")
+    assert not callers.slots.is_busy("new")
+    await callers.come("another", namespace="another")
+    assert callers.slots.is_busy("new")
+    assert callers.slots.is_busy("one")
     await callers.leave("one")
-    assert not callers.slots.is_busy
+    assert not callers.slots.is_busy("new")
+
+
+async def test_a_namespace_whose_calls_hang_and_wait_makes_no_other_busy() -> None:
+    callers = Callers(CallLimiter(32, keeps_share_free=True, first=16))
+    for number in range(40):
+        await callers.come(f"hangs {number}", namespace="hangs")
+    await callers.come("other", namespace="other")
+    assert len(callers.served) == 16 + 1
+    assert callers.slots.is_busy("hangs")
+    assert not callers.slots.is_busy("other")
+    assert not callers.slots.is_busy("new")
 
 
 async def test_namespaces_are_served_round_robin() -> None:
