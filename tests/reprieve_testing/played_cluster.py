@@ -89,7 +89,8 @@ class PlayedCluster:
             settings=OperatorSettings(identity="a", resync_interval_seconds=self.resync_seconds),
         )
 
-    is_busy = False
+    def is_busy(self, _: str) -> bool:
+        return False
 
     async def list_pages(self, *_: object, **__: object) -> AsyncIterator[list[VictimPod]]:
         yield list(self.pods.values())

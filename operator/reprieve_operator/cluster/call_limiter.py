@@ -63,7 +63,7 @@ class CallLimiter:
         first: int | None = None,
     ) -> None:
         """`first`: slots that a namespace begins with, where a share is kept free."""
-        self._limit = self._free = limit
+        self._free = limit
         self._namespace_slots = NamespaceSlots(
             limit,
             namespace_slots.fair_share(limit, first)
@@ -77,10 +77,13 @@ class CallLimiter:
         self._namespace_rounds: dict[tuple[CallPriority, str], int] = {}
         """Of the last waiter of each namespace."""
 
-    @property
-    def is_busy(self) -> bool:
-        """True if half of the slots are taken, or calls wait: more calls would delay the others."""
-        return self._free <= self._limit // 2 or self._namespace_slots.has_waiting
+    def is_busy(self, namespace: str) -> bool:
+        """True if calls of the namespace wait, or several namespaces have taken half of the slots.
+
+        More calls of the namespace would then delay others. One whose calls hang delays no other.
+        """
+        slots = self._namespace_slots
+        return slots.is_waiting(namespace) or slots.is_half_taken
 
     def count(self, namespace: str) -> int:
         """Return how many calls of the namespace are in progress or wait."""

@@ -10,19 +10,22 @@ the calls, and nothing that was reported is lost:
 - So are the Events that an object, like a Job, has for many pods with the same reason.
 
 A warning about a pod does not wait.
+
+Namespaces take turns, and none has more Events in the queue than it leaves room for. Without this,
+one whose Events cannot be written would hold up, or drop, those of all others.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 from typing import NamedTuple
 
 from .bursts import Bursts
 from .events import ObjectReference, QueuedEvent
 
-QUEUE_SIZE, QUEUE_SIZE_FOR_NORMAL = 10_000, 8_000
-"""The most Events that wait; the difference is reserved for warnings. Events beyond it are only
-counted, by Namespace and reason."""
+QUEUE_SIZE, QUEUE_SIZE_FOR_NORMAL = 20_000, 16_000
+"""The most Events that wait, half of them of one Namespace; the difference is reserved for
+warnings. Events beyond it are only counted, by Namespace and reason."""
 HOLD_SECONDS = 10.0
 """How long an Event waits in a burst: a short save begins and ends within one Event."""
 
@@ -36,19 +39,23 @@ class _HeldEvent(NamedTuple):
 
 
 class EventQueue:
-    """What waits, in the order in which it is due."""
+    """What waits: of each Namespace, in the order in which it is due."""
 
     def __init__(self, bursts: Bursts, on_drop: Callable[[], None] = lambda: None) -> None:
         """`on_drop` is called for each Event that is not taken because too many wait."""
         self._bursts = bursts
         self._on_drop = on_drop
         self._dropped = Counter[tuple[str, str]]()
-        self._ready: deque[QueuedEvent] = deque()
+        self._ready: dict[str, deque[QueuedEvent]] = {}
+        """By Namespace; the one whose turn was last is the last."""
         self._held: dict[Hashable, _HeldEvent] = {}
         """In the order in which they are due: all are held for the same time."""
+        self._waiting = Counter[str]()
+        """How many are ready or held, by Namespace."""
+        self._total = 0
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._held)
+        return self._total
 
     def add(self, event: QueuedEvent, now: float) -> None:
         """Take an Event, or drop and count it; `now` is in monotonic seconds."""
@@ -61,23 +68,38 @@ class EventQueue:
         else:
             self._add_ready(event)
 
-    def pop(self, now: float) -> QueuedEvent | None:
-        """Return the next Event that is due; `None`: none is."""
-        if self._ready:
-            return self._ready.popleft()
-        due = self.next_due()
-        if due is None or due > now:
-            return None
-        return self._held.pop(next(iter(self._held))).event
+    def pop(self, now: float, busy: Collection[str] = ()) -> QueuedEvent | None:
+        """Return the next Event that is due, of a Namespace that is not busy; `None`: none is."""
+        while (due := self.next_due()) is not None and due <= now:
+            event = self._held.pop(next(iter(self._held))).event
+            self._ready.setdefault(event.namespace, deque()).append(event)
+        name = next((name for name in self._ready if name not in busy), None)
+        return None if name is None else self._pop_ready(name)
 
     def next_due(self) -> float | None:
         """Return when the next Event that is held is due; `None` if none is held."""
         return next((held.due for held in self._held.values()), None)
 
     def take_dropped(self) -> Counter[tuple[str, str]]:
-        """Return how many were dropped since the last call, by Namespace and reason."""
-        dropped, self._dropped = self._dropped, Counter()
-        return dropped
+        """Return how many were dropped since the last call, by Namespace and reason.
+
+        Those of a Namespace are left out while others of it wait, and all while the queue is half
+        full. Without this, the Event that says how many were dropped would be dropped as well.
+        """
+        if self._total > QUEUE_SIZE_FOR_NORMAL // 2:
+            return Counter()
+        taken = {key: count for key, count in self._dropped.items() if key[0] not in self._waiting}
+        for key in taken:
+            del self._dropped[key]
+        return Counter(taken)
+
+    def _pop_ready(self, name: str) -> QueuedEvent:
+        events = self._ready.pop(name)
+        event = events.popleft()
+        if events:
+            self._ready[name] = events
+        self._count_waiting(name, -1)
+        return event
 
     def _add_of_pod(self, event: QueuedEvent, now: float) -> None:
         uid = event.regarding.uid
@@ -88,12 +110,14 @@ class EventQueue:
             event = replace(event, earlier=earlier[:_MAX_QUOTED])
             self._count_superseded(before.event, now)
         if not (is_burst and event.is_normal):
-            self._held.pop(uid, None)
+            if before is not None:
+                del self._held[uid]
+                self._count_waiting(event.namespace, -1)
             self._add_ready(event)
         elif before is not None:
             self._held[uid] = before._replace(event=event)
         elif self._has_room(event):
-            self._held[uid] = _HeldEvent(now + HOLD_SECONDS, event)
+            self._hold(uid, event, now)
 
     def _count_superseded(self, event: QueuedEvent, now: float) -> None:
         pod = event.regarding
@@ -106,8 +130,7 @@ class EventQueue:
         before = self._held.get(key)
         if before is None:
             if self._has_room(event):
-                counted = QueuedEvent(about, event.reason, note, event.event_time)
-                self._held[key] = _HeldEvent(now + HOLD_SECONDS, counted)
+                self._hold(key, QueuedEvent(about, event.reason, note, event.event_time), now)
             return
         counted = replace(
             before.event,
@@ -120,11 +143,23 @@ class EventQueue:
 
     def _add_ready(self, event: QueuedEvent) -> None:
         if self._has_room(event):
-            self._ready.append(event)
+            self._ready.setdefault(event.namespace, deque()).append(event)
+            self._count_waiting(event.namespace, 1)
+
+    def _hold(self, key: Hashable, event: QueuedEvent, now: float) -> None:
+        self._held[key] = _HeldEvent(now + HOLD_SECONDS, event)
+        self._count_waiting(event.namespace, 1)
+
+    def _count_waiting(self, name: str, change: int) -> None:
+        self._total += change
+        self._waiting[name] += change
+        if not self._waiting[name]:
+            del self._waiting[name]
 
     def _has_room(self, event: QueuedEvent) -> bool:
         """True if the Event may wait; without room, it is counted as dropped."""
-        has_room = len(self) < (QUEUE_SIZE_FOR_NORMAL if event.is_normal else QUEUE_SIZE)
+        room = (QUEUE_SIZE_FOR_NORMAL if event.is_normal else QUEUE_SIZE) - self._total
+        has_room = self._waiting[event.namespace] < room
         if not has_room:
             self._dropped[event.namespace, event.reason] += 1
             self._on_drop()

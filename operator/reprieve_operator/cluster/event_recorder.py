@@ -26,6 +26,7 @@ from .event_queue import EventQueue
 from .events import REASONS as REASONS  # noqa: PLC0414 - callers import it from here
 from .events import ObjectReference as ObjectReference  # noqa: PLC0414 - and this
 from .events import QueuedEvent
+from .namespace_rests import rest_seconds
 from .pods import VersionedObject
 
 _log = logging.getLogger(__name__)
@@ -33,12 +34,18 @@ _log = logging.getLogger(__name__)
 _EVENTS_PER_SECOND = 100
 _LIMITER_WAIT_SECONDS = 0.2
 """How long an Event waits for calls about victims: even in a burst, some are written."""
+_MAX_WRITES = 16
+"""Events that are written at a time, each of another Namespace: a webhook may cover the Events of
+one, and not answer."""
+_SLOW_SECONDS = 1.0
+"""A Namespace rests after a write that takes longer. Without this, as many Namespaces as there are
+writes at a time would hold up the Events of all others."""
 _MAX_NOTE = 1000
 """Bytes; the API server refuses more than 1,024."""
 
 
 class EventRecorder:
-    """Queues Events and writes them one after another, behind all calls about victims."""
+    """Queues Events and writes them behind calls about victims, one of a Namespace at a time."""
 
     def __init__(
         self,
@@ -57,7 +64,11 @@ class EventRecorder:
         """Called with each Event, also with those that are dropped."""
         self._bursts = Bursts(clock)
         self._queue = EventQueue(self._bursts, on_drop=metrics.events_dropped.inc)
-        self._added = asyncio.Event()
+        self._writes = asyncio.Semaphore(_MAX_WRITES)
+        self._limiter_turn = asyncio.Lock()
+        """Held by the one Event that waits for calls about victims."""
+        self._changed = asyncio.Event()
+        """An Event was added, or a write has ended."""
 
     def event(
         self, regarding: ObjectReference, reason: str, note: str, *, once: bool = False
@@ -79,7 +90,7 @@ class EventRecorder:
         self.on_event(regarding, reason, note)
         event = QueuedEvent(regarding, reason, note, self._clock.now(), once)
         self._queue.add(event, self._clock.monotonic())
-        self._added.set()
+        self._changed.set()
 
     def is_burst(self, namespace: str) -> bool:
         """True if many pods of the Namespace had Events within the last minute."""
@@ -87,50 +98,76 @@ class EventRecorder:
 
     async def run(self) -> None:
         """Write queued Events until cancelled."""
-        while True:
-            await self._write(await self._next(), _LIMITER_WAIT_SECONDS)
-            if not self._queue:
-                self._record_dropped()
-            await asyncio.sleep(1 / _EVENTS_PER_SECOND)
+        await self._write_queued(is_draining=False)
 
-    async def _next(self) -> QueuedEvent:
-        """Wait for the next Event that is due."""
+    async def drain(self, timeout_seconds: float) -> None:
+        """Write what is still queued, for at most so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                await self._write_queued(is_draining=True)
+
+    async def _write_queued(self, *, is_draining: bool) -> None:
+        busy: set[str] = set()
+        async with asyncio.TaskGroup() as tasks:
+            while self._queue or not is_draining:
+                event = await self._next(busy, is_draining=is_draining)
+                busy.add(event.namespace)
+                wait_seconds = 0 if is_draining else _LIMITER_WAIT_SECONDS
+                tasks.create_task(self._write_and_rest(event, wait_seconds, busy))
+                await asyncio.sleep(0 if is_draining else 1 / _EVENTS_PER_SECOND)
+
+    async def _next(self, busy: set[str], *, is_draining: bool) -> QueuedEvent:
+        """Wait for the next Event that is due, of a Namespace that is not busy."""
         while True:
-            self._added.clear()
-            now = self._clock.monotonic()
-            event = self._queue.pop(now)
-            if event is not None:
-                return event
-            due = self._queue.next_due()
-            await wait_at_most(self._added, math.inf if due is None else due - now)
+            self._changed.clear()
+            pause = math.inf
+            if not self._writes.locked():
+                now = math.inf if is_draining else self._clock.monotonic()
+                event = self._queue.pop(now, busy)
+                if event is not None:
+                    return event
+                self._record_dropped()
+                due = self._queue.next_due()
+                pause = math.inf if due is None else due - now
+            await wait_at_most(self._changed, pause)
+
+    async def _write_and_rest(
+        self, event: QueuedEvent, wait_seconds: float, busy: set[str]
+    ) -> None:
+        """Write an Event; its Namespace is busy until then, and for longer if that was slow."""
+        seconds = await self._write(event, wait_seconds)
+        self._changed.set()
+        if seconds > _SLOW_SECONDS:
+            await asyncio.sleep(rest_seconds(seconds))
+        busy.remove(event.namespace)
+        self._changed.set()
 
     def _record_dropped(self) -> None:
         for (namespace, reason), count in self._queue.take_dropped().items():
             note = f"Events like this that were dropped because too many waited: {count}"
             self.event(ObjectReference.for_namespace(namespace), reason, note)
 
-    async def drain(self, timeout_seconds: float) -> None:
-        """Write what is still queued, for at most so many seconds."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_seconds):
-                while (event := self._queue.pop(math.inf)) is not None:
-                    await self._write(event, 0)
-
-    async def _write(self, event: QueuedEvent, wait_seconds: float) -> None:
-        namespace = event.namespace
-        try:
-            async with contextlib.AsyncExitStack() as stack:
+    async def _write(self, event: QueuedEvent, wait_seconds: float) -> float:
+        """Write an Event; return how many seconds the API server took."""
+        async with self._writes, contextlib.AsyncExitStack() as stack:
+            async with self._limiter_turn:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait_seconds):
                         await stack.enter_async_context(
-                            self._call_limiter.acquire(CallPriority.EVENT, namespace)
+                            self._call_limiter.acquire(CallPriority.EVENT, event.namespace)
                         )
-                await self._api.post(
-                    object_path("events", namespace),
-                    self._build_event(event),
-                    VersionedObject,
-                    accept=METADATA_ONLY,
-                )
+            called_at = self._clock.monotonic()
+            await self._post(event)
+            return self._clock.monotonic() - called_at
+
+    async def _post(self, event: QueuedEvent) -> None:
+        try:
+            await self._api.post(
+                object_path("events", event.namespace),
+                self._build_event(event),
+                VersionedObject,
+                accept=METADATA_ONLY,
+            )
             self._metrics.api_calls.labels("create", "ok").inc()
         except ApiError as error:
             self._metrics.api_calls.labels("create", str(error.status or "unreachable")).inc()

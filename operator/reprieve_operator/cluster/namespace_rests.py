@@ -14,6 +14,11 @@ _REST, _MAX_REST_SECONDS = 5, 60.0
 """A Namespace rests so many times as long as its call waited for an answer that did not come."""
 
 
+def rest_seconds(waited: float) -> float:
+    """Return how long a Namespace rests after a call that waited so many seconds."""
+    return min(_REST * waited, _MAX_REST_SECONDS)
+
+
 class NamespaceRests:
     """Which objects wait: all of a Namespace that rests, and then those that had it rest.
 
@@ -52,7 +57,7 @@ class NamespaceRests:
     def begin(self, namespace: str, uid: str, called_at: float) -> None:
         """Have a Namespace rest: a call about this object got no answer; it began at that time."""
         now = self._clock.monotonic()
-        self._until[namespace] = now + min(_REST * (now - called_at), _MAX_REST_SECONDS)
+        self._until[namespace] = now + rest_seconds(now - called_at)
         self._unanswered.setdefault(namespace, set()).add(uid)
 
     def end_round(self) -> None:

@@ -11,6 +11,8 @@ FIRST_SHARE = 16
 """A namespace begins with one slot in so many."""
 MIN_CALLS = 4
 """Calls of a namespace that are made at a time, however slow the API server is to answer them."""
+_COUNTED_PART = 4
+"""Of one namespace, one slot in so many counts as taken at most: two of them make half."""
 _MIN_KEPT_REQUESTS = 16
 """Requests that were given up are removed once they are more than these, and most of all."""
 
@@ -48,6 +50,7 @@ class _SlotRequest:
 
 @dataclass(slots=True)
 class _NamespaceUsage:
+    name: str
     taken: int = 0
     ended: int = 0
     waiting: int = 0
@@ -59,9 +62,10 @@ class _NamespaceUsage:
     """Since `most` has changed."""
     requests: list[_SlotRequest] = field(default_factory=list)
     """A heap; some of its requests may have been given up."""
+    queued_with: int | None = None
+    """How many slots it has, while requests of it wait."""
 
-    def give_up(self) -> None:
-        self.waiting -= 1
+    def remove_given_up(self) -> None:
         if len(self.requests) > _MIN_KEPT_REQUESTS + 2 * self.waiting:
             self.requests = [request for request in self.requests if not request.granted.done()]
             heapq.heapify(self.requests)
@@ -75,6 +79,11 @@ class NamespaceSlots:
         self._limit_of = limit_of
         self._namespaces: dict[str, _NamespaceUsage] = {}
         """Those that call, or wait to."""
+        self._waiting: dict[int, dict[str, _NamespaceUsage]] = {}
+        """Those of which requests wait, by how many slots they have. Without this, each slot that
+        is returned would be offered to all: with a thousand namespaces, most of them wait."""
+        self._counted = 0
+        """Slots that are taken, as `is_half_taken` counts them."""
         self._arrivals = count()
 
     def count(self, name: str) -> int:
@@ -82,10 +91,15 @@ class NamespaceSlots:
         namespace = self._namespaces.get(name)
         return 0 if namespace is None else namespace.taken + namespace.waiting
 
+    def is_waiting(self, name: str) -> bool:
+        """True if the namespace waits for a slot of its own."""
+        namespace = self._namespaces.get(name)
+        return namespace is not None and namespace.waiting > 0
+
     @property
-    def has_waiting(self) -> bool:
-        """True if a namespace waits for a slot of its own."""
-        return any(namespace.waiting for namespace in self._namespaces.values())
+    def is_half_taken(self) -> bool:
+        """True if at least two namespaces have taken half of the slots."""
+        return self._counted >= self._slots // 2
 
     def note_overload(self, name: str) -> None:
         """Halve the namespace's calls: one was not answered in time, or refused as one too many.
@@ -109,10 +123,10 @@ class NamespaceSlots:
 
     def try_take(self, name: str) -> bool:
         """Take a slot, if the namespace may have one more now."""
-        namespace = self._namespaces.setdefault(name, _NamespaceUsage())
+        namespace = self._namespaces.setdefault(name, _NamespaceUsage(name))
         if not self._has_room(namespace):
             return False
-        self._take(namespace)
+        self._change(namespace, taken=1)
         return True
 
     async def take(self, priority: int, name: str) -> None:
@@ -124,12 +138,13 @@ class NamespaceSlots:
             priority, next(self._arrivals), asyncio.get_running_loop().create_future()
         )
         heapq.heappush(namespace.requests, request)
-        namespace.waiting += 1
+        self._change(namespace, waiting=1)
         try:
             await request.granted
         except asyncio.CancelledError:
             if request.granted.cancelled():
-                namespace.give_up()
+                self._change(namespace, waiting=-1)
+                namespace.remove_given_up()
                 self._forget_if_idle(name)
             else:
                 self.give_back(name)
@@ -138,15 +153,17 @@ class NamespaceSlots:
     def give_back(self, name: str) -> None:
         """Return a slot; requests that waited for it are granted."""
         namespace = self._namespaces[name]
-        namespace.taken -= 1
+        self._change(namespace, taken=-1)
         namespace.ended += 1
         namespace.ignored = max(0, namespace.ignored - 1)
-        self._free += 1
         self._forget_if_idle(name)
-        # Those that have least come first.
-        waiting = [one for one in self._namespaces.values() if one.waiting]
-        for one in sorted(waiting, key=lambda one: one.taken):
+        for one in self._waiting_below(self._limit(sys.maxsize)):
             self._grant(one)
+
+    def _waiting_below(self, taken: int) -> list[_NamespaceUsage]:
+        """Return those that wait and have fewer slots; those that have least come first."""
+        below = sorted(number for number in self._waiting if number < taken)
+        return [one for number in below for one in self._waiting[number].values()]
 
     def _forget_if_idle(self, name: str) -> None:
         namespace = self._namespaces[name]
@@ -157,14 +174,34 @@ class NamespaceSlots:
         while namespace.requests and self._has_room(namespace):
             request = heapq.heappop(namespace.requests)
             if not request.granted.done():
-                namespace.waiting -= 1
-                self._take(namespace)
+                self._change(namespace, taken=1, waiting=-1)
                 request.granted.set_result(None)
 
-    def _take(self, namespace: _NamespaceUsage) -> None:
-        namespace.taken += 1
-        self._free -= 1
+    def _change(self, namespace: _NamespaceUsage, *, taken: int = 0, waiting: int = 0) -> None:
+        counted = self._counted_of(namespace)
+        namespace.taken += taken
+        namespace.waiting += waiting
+        self._counted += self._counted_of(namespace) - counted
+        self._free -= taken
+        queued_with = namespace.taken if namespace.waiting else None
+        if queued_with != namespace.queued_with:
+            self._requeue(namespace, queued_with)
+
+    def _counted_of(self, namespace: _NamespaceUsage) -> int:
+        return min(namespace.taken, self._slots // _COUNTED_PART)
+
+    def _requeue(self, namespace: _NamespaceUsage, queued_with: int | None) -> None:
+        if namespace.queued_with is not None:
+            others = self._waiting[namespace.queued_with]
+            del others[namespace.name]
+            if not others:
+                del self._waiting[namespace.queued_with]
+        if queued_with is not None:
+            self._waiting.setdefault(queued_with, {})[namespace.name] = namespace
+        namespace.queued_with = queued_with
 
     def _has_room(self, namespace: _NamespaceUsage) -> bool:
-        limit = self._limit_of(len(self._namespaces), namespace.ended, self._free)
-        return namespace.taken < min(limit, namespace.most)
+        return namespace.taken < min(self._limit(namespace.ended), namespace.most)
+
+    def _limit(self, ended: int) -> int:
+        return self._limit_of(len(self._namespaces), ended, self._free)

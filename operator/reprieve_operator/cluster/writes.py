@@ -92,10 +92,9 @@ class Writes:
         """Return the priority of the calls that end a victim."""
         return CallPriority.OVERDUE if self._is_urgent(state) else CallPriority.TERMINATE
 
-    @property
-    def is_busy(self) -> bool:
-        """True in a burst, in which writes that can wait should wait."""
-        return self._call_limiter.is_busy
+    def is_busy(self, namespace: str) -> bool:
+        """True in a burst, in which the namespace's writes that can wait should wait."""
+        return self._call_limiter.is_busy(namespace)
 
     async def read_pod(
         self, namespace: str, name: str, uid: str, priority: CallPriority = CallPriority.RECORD

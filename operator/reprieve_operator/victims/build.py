@@ -79,7 +79,8 @@ def build_registry(
             clock,
             reread_seconds=reread_seconds,
             may_reread=lambda: (
-                not writes.is_busy and reread_limiter.try_accept(ref.namespace, clock.monotonic())
+                not writes.is_busy(ref.namespace)
+                and reread_limiter.try_accept(ref.namespace, clock.monotonic())
             ),
             on_change=victim_sets.on_pod_update,
         )

@@ -119,14 +119,15 @@ class Notice:
             # The workload has lost the request since it gave this answer. The request is sent again
             # only once the answer is written.
             return False
-        is_burst = self._recorder.is_burst(pod.metadata.namespace or "")
+        namespace = pod.metadata.namespace or ""
+        is_burst = self._recorder.is_burst(namespace)
         usual_seconds = _MAX_POSTPONE_SECONDS if is_burst else 0.0
-        longest = _MAX_BUSY_POSTPONE_SECONDS if self._writes.is_busy else usual_seconds
+        longest = _MAX_BUSY_POSTPONE_SECONDS if self._writes.is_busy(namespace) else usual_seconds
         elapsed = self._clock.now() - hinted_at
         # Before the hint: the clock was set back.
         return timedelta() <= elapsed < timedelta(seconds=longest)
 
-    def unwritten_wait(self, decision: LifecycleDecision) -> float:
+    def unwritten_wait(self, pod: VictimPod, decision: LifecycleDecision) -> float:
         """Return for how many seconds a victim still waits for its call before that is written.
 
         At most `_MAX_UNWRITTEN_SECONDS`: then the caller asks again, because the API server may be
@@ -136,7 +137,8 @@ class Notice:
             return 0.0
         now = self._clock.monotonic()
         self._queued_since = self._queued_since or now
-        longest = MAX_BUSY_UNWRITTEN_SECONDS if self._writes.is_busy else _MAX_UNWRITTEN_SECONDS
+        is_busy = self._writes.is_busy(pod.metadata.namespace or "")
+        longest = MAX_BUSY_UNWRITTEN_SECONDS if is_busy else _MAX_UNWRITTEN_SECONDS
         left = min(self._queued_since + longest - now, _MAX_UNWRITTEN_SECONDS)
         if decision.eviction.deadline is not None:
             left = min(left, (decision.eviction.deadline - self._clock.now()).total_seconds())

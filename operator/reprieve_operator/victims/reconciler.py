@@ -147,7 +147,7 @@ class VictimReconciler:
         if self._notice.needs_final_poll(pod, state, seen):
             return self._notice.poll(pod, state)
         decision = await self._decide(pod, state, seen)
-        if begins and (seconds := self._notice.unwritten_wait(decision)):
+        if begins and (seconds := self._notice.unwritten_wait(pod, decision)):
             return seconds
         if self._notice.is_postponed(pod, decision, answer):
             return self._notice.poll(pod, state)

@@ -52,10 +52,12 @@ class OperatorReplica:
     metrics: OperatorMetrics = field(default_factory=OperatorMetrics)
     may_write: asyncio.Event = field(default_factory=asyncio.Event)
     seconds: float = 0.0
-    is_busy: bool = False
     writing: int = 0
     gone: list[str] = field(default_factory=list)
     registry: ReconcilerRegistry = field(init=False)
+
+    def is_busy(self, _: str) -> bool:
+        return False
 
     def __post_init__(self) -> None:
         clock = Clock(now=self.now, monotonic=lambda: self.seconds)

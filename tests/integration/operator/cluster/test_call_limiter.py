@@ -2,9 +2,13 @@
 
 import asyncio
 import contextlib
+from typing import Any
+
+import pytest
 
 from reprieve_operator.cluster import namespace_slots
 from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority, CallTicket
+from reprieve_operator.cluster.namespace_slots import NamespaceSlots
 
 
 class Callers:
@@ -65,14 +69,26 @@ async def test_calls_are_served_by_priority_before_arrival() -> None:
     assert await callers.serve_all() == ["busy", "NOTIFY", "TERMINATE", "RECORD", "EVENT"]
 
 
-async def test_the_limiter_is_busy_while_half_of_the_slots_are_taken() -> None:
+async def test_the_limiter_is_busy_while_namespaces_have_taken_half_of_the_slots() -> None:
     callers = Callers(CallLimiter(4))
-    await callers.come("one")
-    assert not callers.slots.is_busy
-    await callers.come("another")
-    assert callers.slots.is_busy
+    await callers.come("one", namespace="one")
+    assert not callers.slots.is_busy("new")
+    await callers.come("another", namespace="another")
+    assert callers.slots.is_busy("new")
+    assert callers.slots.is_busy("one")
     await callers.leave("one")
-    assert not callers.slots.is_busy
+    assert not callers.slots.is_busy("new")
+
+
+async def test_a_namespace_whose_calls_hang_and_wait_makes_no_other_busy() -> None:
+    callers = Callers(CallLimiter(32, keeps_share_free=True, first=16))
+    for number in range(40):
+        await callers.come(f"hangs {number}", namespace="hangs")
+    await callers.come("other", namespace="other")
+    assert len(callers.served) == 16 + 1
+    assert callers.slots.is_busy("hangs")
+    assert not callers.slots.is_busy("other")
+    assert not callers.slots.is_busy("new")
 
 
 async def test_namespaces_are_served_round_robin() -> None:
@@ -301,3 +317,25 @@ async def test_a_namespace_whose_calls_hang_takes_nothing_from_another() -> None
         await callers.come(f"other {number}", CallPriority.RECORD, "b")
         await callers.leave(f"other {number}")
     assert len([name for name in callers.served if "other" in name]) == 100
+
+
+@pytest.mark.parametrize(("namespaces", "calls"), [(10, 1000), (1000, 10)])
+async def test_a_call_costs_the_same_however_many_namespaces_wait(
+    monkeypatch: pytest.MonkeyPatch, namespaces: int, calls: int
+) -> None:
+    has_room, tried = NamespaceSlots._has_room, 0
+
+    def count_tries(*arguments: Any) -> bool:
+        nonlocal tried
+        tried += 1
+        return has_room(*arguments)
+
+    monkeypatch.setattr(NamespaceSlots, "_has_room", count_tries)
+    slots = CallLimiter(64, keeps_share_free=True)
+
+    async def call(number: int) -> None:
+        async with slots.acquire(CallPriority.RECORD, f"team-{number}"):
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(call(number % namespaces) for number in range(namespaces * calls)))
+    assert tried < 5 * namespaces * calls

@@ -25,7 +25,7 @@ class Written:
     at: list[float] = field(default_factory=list)
     """The times of the writes, by the clock of the event loop."""
 
-    async def post(self, _: str, document: Any, decode_as: type[Any], **__: str) -> Any:
+    async def post(self, path: str, document: Any, decode_as: type[Any], **_: str) -> Any:  # noqa: ARG002 - the subclass reads it
         self.documents.append(document)
         self.at.append(asyncio.get_running_loop().time())
         return decode_as()
@@ -40,24 +40,42 @@ class Written:
                 await asyncio.sleep(0.005)
 
 
-def pod(name: str) -> ObjectReference:
-    return ObjectReference("Pod", "team", name, f"uid-{name}")
+@dataclass
+class PartlyHanging(Written):
+    """Answers no write in one of the namespaces `slow-…` until the test lets them go on."""
+
+    may_go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    hanging: int = 0
+    seconds: float = 0.0
+    """How long each of them takes, by the clock `now`."""
+    now: float = 0.0
+
+    async def post(self, path: str, document: Any, decode_as: type[Any], **options: str) -> Any:
+        if "/slow-" in path:
+            self.hanging += 1
+            await self.may_go_on.wait()
+            self.now += self.seconds
+        return await super().post(path, document, decode_as, **options)
+
+
+def pod(name: str, namespace: str = "team") -> ObjectReference:
+    return ObjectReference("Pod", namespace, name, f"uid-{name}")
 
 
 def a_recorder(
-    written: Written, slots: CallLimiter | None = None
+    written: Written, slots: CallLimiter | None = None, clock: Clock | None = None
 ) -> tuple[EventRecorder, OperatorMetrics]:
     metrics = OperatorMetrics()
     return EventRecorder(
-        cast("Api", written), slots or CallLimiter(1), "holder", metrics, Clock()
+        cast("Api", written), slots or CallLimiter(1), "holder", metrics, clock or Clock()
     ), metrics
 
 
 async def test_dropped_events_are_summarised_and_warnings_are_dropped_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(event_queue, "QUEUE_SIZE", 3)
-    monkeypatch.setattr(event_queue, "QUEUE_SIZE_FOR_NORMAL", 2)
+    monkeypatch.setattr(event_queue, "QUEUE_SIZE", 6)
+    monkeypatch.setattr(event_queue, "QUEUE_SIZE_FOR_NORMAL", 4)
     written = Written()
     told, metrics = a_recorder(written)
     for number in range(4):
@@ -87,7 +105,7 @@ async def test_dropped_events_are_summarised_and_warnings_are_dropped_last(
 async def test_each_event_is_told_to_a_listener_also_one_that_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(event_queue, "QUEUE_SIZE_FOR_NORMAL", 1)
+    monkeypatch.setattr(event_queue, "QUEUE_SIZE_FOR_NORMAL", 2)
     recorder, _ = a_recorder(Written())
     told: list[tuple[str, str]] = []
     recorder.on_event = lambda regarding, reason, _: told.append((regarding.name, reason))
@@ -183,3 +201,40 @@ async def test_a_waiting_event_is_written_when_the_term_ends() -> None:
         recorder.event(pod(str(number)), "CheckpointRequested", f"asked {number}")
     await recorder.drain(DEADLINE_SECONDS)
     assert len(written.documents) == 12
+
+
+@pytest.mark.parametrize("is_drain", [False, True], ids=["in the term", "at its end"])
+async def test_a_namespace_whose_events_get_no_answer_does_not_hold_up_those_of_others(
+    *, is_drain: bool
+) -> None:
+    written = PartlyHanging()
+    recorder, _ = a_recorder(written, CallLimiter(64, keeps_share_free=True))
+    for number in range(30):
+        recorder.event(pod(f"a-{number}", "slow-a"), "CheckpointUnanswered", "slow")
+        recorder.event(pod(f"b-{number}", "slow-b"), "CheckpointUnanswered", "slow")
+    recorder.event(pod("train", "other"), "CheckpointUnanswered", "unanswered")
+    running = asyncio.create_task(recorder.drain(DEADLINE_SECONDS) if is_drain else recorder.run())
+    await written.until(1)
+    assert written.told == [("CheckpointUnanswered", "unanswered")]
+    assert written.hanging == 2, "one write of each namespace"
+    written.may_go_on.set()
+    await written.until(61)
+    running.cancel()
+
+
+async def test_a_namespace_rests_after_a_write_that_took_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without this, as many that hang as there are writes at a time would hold up all others."""
+    monkeypatch.setattr(event_recorder, "_MAX_WRITES", 1)
+    monkeypatch.setattr(event_recorder, "rest_seconds", lambda _: 3600.0)
+    written = PartlyHanging(seconds=10.0)
+    written.may_go_on.set()
+    recorder, _ = a_recorder(written, clock=Clock(monotonic=lambda: written.now))
+    for number in range(5):
+        recorder.event(pod(f"a-{number}", "slow-a"), "CheckpointUnanswered", "slow")
+        recorder.event(pod(f"train-{number}", "other"), "CheckpointUnanswered", "unanswered")
+    running = asyncio.create_task(recorder.run())
+    await written.until(6)
+    running.cancel()
+    assert [note for _, note in written.told] == ["slow", *["unanswered"] * 5]

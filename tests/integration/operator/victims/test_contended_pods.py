@@ -133,8 +133,10 @@ class RefusingCluster:
     error: ApiError
     states: list[Eviction] = field(default_factory=list)
     reads: int = 0
-    is_busy = False
     version: int = 1
+
+    def is_busy(self, _: str) -> bool:
+        return False
 
     def now_of(self) -> VictimPod:
         document = a_document()

@@ -1,5 +1,6 @@
 """Which Events are written as they are, and which are put together in a burst."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -171,10 +172,43 @@ def test_an_event_that_only_replaces_one_that_waits_needs_no_room(
 ) -> None:
     queued.begin_burst()
     queued.add(a_pod(1), LIFE[0])
-    monkeypatch.setattr(event_queue, "QUEUE_SIZE_FOR_NORMAL", 1)
+    monkeypatch.setattr(event_queue, "QUEUE_SIZE_FOR_NORMAL", 2)
     queued.add(a_pod(1), LIFE[1])
     queued.add(a_pod(2), LIFE[0])
     assert queued.dropped == 2, "the count of the first reason, and the other pod's Event"
-    assert queued.queue.take_dropped() == {("team", LIFE[0]): 2}
+    assert queued.queue.take_dropped() == {}, "an Event of the Namespace waits"
     queued.seconds += HOLD_SECONDS
     assert [event.reason for event in queued.due()] == [LIFE[1]]
+    assert queued.queue.take_dropped() == {("team", LIFE[0]): 2}
+
+
+def test_a_namespace_has_no_more_events_in_the_queue_than_it_leaves_room_for(
+    queued: Queued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_queue, "QUEUE_SIZE", 16)
+    for name in ("a", "b", "c", "late"):
+        for number in range(20):
+            about = ObjectReference("Pod", name, f"pod-{number}", f"uid-{name}-{number}")
+            queued.add(about, "CheckpointUnanswered")
+    assert Counter(event.namespace for event in queued.due()) == {"a": 8, "b": 4, "c": 2, "late": 1}
+    assert len(queued.queue) == 0
+
+
+def test_what_was_dropped_is_not_told_while_that_would_be_dropped_as_well(
+    queued: Queued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_queue, "QUEUE_SIZE_FOR_NORMAL", 2)
+    for name in ("a", "b", "c"):
+        queued.add(ObjectReference("Pod", name, "train", f"uid-{name}"), LIFE[0])
+    assert queued.queue.take_dropped() == {}
+    queued.queue.pop(queued.seconds)
+    assert queued.queue.take_dropped() == {("c", LIFE[0]): 1}
+
+
+def test_namespaces_take_turns_and_those_that_are_busy_are_left_out(queued: Queued) -> None:
+    for number, name in enumerate(("a", "a", "a", "b", "b", "busy", "c")):
+        about = ObjectReference("Pod", name, f"pod-{number}", f"uid-{number}")
+        queued.add(about, "CheckpointUnanswered")
+    popped = [queued.queue.pop(queued.seconds, {"busy"}) for _ in range(7)]
+    assert [event and event.namespace for event in popped] == ["a", "b", "c", "a", "b", "a", None]
+    assert [event.namespace for event in queued.due()] == ["busy"]
