@@ -6,7 +6,7 @@ was placed; in a thread, and for at most a tenth of the time.
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -38,6 +38,8 @@ _MAX_PLAN_SECONDS = 2.0
 """For plans with victims, in one decision. Gangs that come too late have their turn in the next."""
 _MAX_SECONDS = 3.0
 """For all gangs that wait, in one decision, with these plans."""
+_MAX_RELEASED_SECONDS = 3.0
+"""To count the gangs that are being placed. If that takes longer, no other is released."""
 _MAX_UNGATED = 200
 """Gangs for which the gate keeps no room that one decision looks at: its time grows with the square
 of their number. Others have their turn in the next."""
@@ -142,6 +144,10 @@ def _namespace_of(key: GangKey) -> str:
     return key[0]
 
 
+def _namespace_of_other(other: _Other) -> str:
+    return other[0]
+
+
 class GateTurns:
     """Decides which gangs are released, and remembers which of them failed."""
 
@@ -152,6 +158,8 @@ class GateTurns:
         self._tried: set[GangKey] = set()
         """Gangs that had a turn since something changed."""
         self._decisions = 0
+        self._ungated_turns: Counter[str] = Counter()
+        """How many gangs of a Namespace were looked at for which the gate keeps no room."""
         self._last: object = None
         self._due_at = self._next_at = float("-inf")
 
@@ -246,20 +254,24 @@ class GateTurns:
                 needed.append(demands)
         return _Unplaced(needed, others)
 
-    def _looked_at(self, others: Sequence[_Other]) -> Sequence[Sequence[PodDemand]]:
+    def _to_look_at(self, others: Sequence[_Other]) -> Sequence[_Other]:
         """Return one of each Namespace, then a second; in each decision, others are first."""
         by_namespace: dict[str, list[_Other]] = {}
         for other in others:
             by_namespace.setdefault(other[0], []).append(other)
-        names = sorted(by_namespace)
-        share = max(1, _MAX_UNGATED // max(1, len(names)))
         rotated = [
             other
-            for name in _rotated(names, self._decisions)
-            for other in _rotated(by_namespace[name], self._decisions * share)
+            for name in _rotated(sorted(by_namespace), self._decisions)
+            for other in _rotated(by_namespace[name], self._ungated_turns[name])
         ]
-        rounds = gate_rotation.in_rounds(rotated, lambda other: other[0])
-        return [demands for _, demands in rounds[:_MAX_UNGATED]]
+        return gate_rotation.in_rounds(rotated, _namespace_of_other)[:_MAX_UNGATED]
+
+    def _record_looked_at(self, others: Sequence[_Other], number: int) -> None:
+        """Record for how many of these there was time.
+
+        If there was none for any, the first had its turn: it had all the time that there is.
+        """
+        self._ungated_turns.update(map(_namespace_of_other, others[: max(1, number)]))
 
     def _unseen(self, gangs: Sequence[WatchedGang]) -> list[ScheduledPod]:
         """Return the pods on nodes that the watch of all pods does not show, or no longer shows."""
@@ -297,16 +309,17 @@ class GateTurns:
         room = self._room.store.snapshot(self._policy.current, now, unseen)
         demands = {key: _demand_of(one) for key, one in queue.items()}
         queued = [_queued(key, one) for key, one in queue.items()]
-        ungated = self._looked_at(in_flight.others)
+        others = self._to_look_at(in_flight.others)
         # The time of a thread: a clock that a test sets does not pass in one.
-        queue_time, ungated_time = _Stopwatch(), _Stopwatch()
+        queue_time, released_time, ungated_time = _Stopwatch(), _Stopwatch(), _Stopwatch()
         limits = RoomLimits(
             are_plans_over=lambda: queue_time.has_run(_MAX_PLAN_SECONDS),
             is_over=lambda: queue_time.has_run(_MAX_SECONDS),
+            is_released_over=lambda: released_time.has_run(_MAX_RELEASED_SECONDS),
             is_ungated_over=lambda: ungated_time.has_run(_MAX_UNGATED_SECONDS),
         )
 
-        def decide() -> tuple[Sequence[GangKey], Collection[GangKey], float]:
+        def decide() -> tuple[Sequence[GangKey], GangRoom[GangKey], float]:
             began_at = time.thread_time()
             gang_room = GangRoom(
                 room.snapshot,
@@ -314,12 +327,14 @@ class GateTurns:
                 demands,
                 in_flight.gangs,
                 limits,
-                ungated=ungated,
+                ungated=[demands for _, demands in others],
             )
             released = list(gate_queue.releases(queued, failures, gang_room, now))
-            return released, gang_room.without_turn, time.thread_time() - began_at
+            return released, gang_room, time.thread_time() - began_at
 
-        return await asyncio.to_thread(decide)
+        released, gang_room, cpu_seconds = await asyncio.to_thread(decide)
+        self._record_looked_at(others, gang_room.ungated_turns)
+        return released, gang_room.without_turn, cpu_seconds
 
     def _forget_old_failures(self) -> None:
         now = self._clock.now()

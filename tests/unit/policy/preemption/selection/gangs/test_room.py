@@ -1,6 +1,7 @@
 """The room of gangs: cases, and the law that two gangs never take each other's room."""
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,13 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.preemption.selection.gangs import kinds as gang_kinds
 from reprieve_policy.preemption.selection.gangs.kinds import (
     MAX_ENTRIES,
     MAX_PLACEMENTS,
     MAX_VALUES,
+    DemandKind,
     FreeNode,
 )
-from reprieve_policy.preemption.selection.gangs.room import GangDemand, GangRoom, RoomLimits
+from reprieve_policy.preemption.selection.gangs.room import (
+    MAX_UNGATED_KINDS,
+    GangDemand,
+    GangRoom,
+    RoomLimits,
+)
 from reprieve_policy.preemption.selection.snapshot import (
     HostPortInfo,
     NodeAffinityTerm,
@@ -400,9 +408,127 @@ def test_pods_that_no_gate_held_take_no_time_of_the_gangs_that_wait() -> None:
     limits = RoomLimits(is_over=is_over, is_ungated_over=is_ungated_over)
     free = map(FreeNode, node_infos)
     room = GangRoom(snapshot, free, gangs, [], limits, ungated=others)
-    assert asked == ["others"] * 3
+    assert asked == ["others"]
+    assert room.ungated_turns == 0
     assert room.has_room("gang"), "those that are not counted hold up no gang"
-    assert asked == ["others"] * 3 + ["queue"]
+    assert asked == ["others", "queue"]
+
+
+def gangs_of_many_kinds(number: int) -> list[list[PodDemand]]:
+    return [
+        [
+            pod
+            for kind in range(MAX_PLACEMENTS)
+            for pod in demands(
+                f"b{gang}-{kind}", 1, 0.001, constraints=tolerating(f"{gang}-{kind}")
+            )
+        ]
+        for gang in range(number)
+    ]
+
+
+class Stopwatch:
+    """A time that is over once it was asked for so many times, and how often kinds are compared."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: float = math.inf) -> None:
+        self.asked, self.most, self.compared = 0, most, 0
+        compare = gang_kinds._places_lost
+
+        def counted(kind: DemandKind, placed: DemandKind) -> int:
+            self.compared += 1
+            return compare(kind, placed)
+
+        monkeypatch.setattr(gang_kinds, "_places_lost", counted)
+
+    def is_over(self) -> bool:
+        self.asked += 1
+        return self.asked > self.most
+
+
+def room_beside(
+    limits: RoomLimits,
+    released: list[list[PodDemand]],
+    ungated: list[list[PodDemand]],
+    size: float = 8,
+) -> GangRoom[str]:
+    """Return the room of three gangs of one pod on two nodes."""
+    node_infos = nodes(size, size, pods=9999)
+    snapshot = Snapshot(now=NOW, nodes={one.name: one for one in node_infos})
+    gangs = {name: a_gang(demands(name, 1)) for name in "xyz"}
+    return GangRoom(snapshot, map(FreeNode, node_infos), gangs, released, limits, ungated=ungated)
+
+
+def test_gangs_that_no_gate_held_take_bounded_time_however_many_kinds_they_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopwatch = Stopwatch(monkeypatch)
+    room = room_beside(RoomLimits(), [], gangs_of_many_kinds(60), size=999)
+    assert room.ungated_turns == math.ceil(MAX_UNGATED_KINDS / MAX_PLACEMENTS)
+    for name in "xyz":
+        assert room.has_room(name)
+        room.reserve(name)
+    most = room.ungated_turns * MAX_PLACEMENTS
+    # All of them with each other once, and each with each gang: as it asks, and as it is reserved.
+    assert stopwatch.compared <= most * most + 12 * most
+
+
+@pytest.mark.parametrize("most", range(1, 5))
+def test_a_gang_that_cannot_be_compared_with_all_others_in_time_is_not_released(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    others = [demands("b", 1), demands("c", 1)]
+    stopwatch = Stopwatch(monkeypatch, most)
+    room = room_beside(RoomLimits(is_over=stopwatch.is_over), others, [])
+    assert not room.has_room("x")
+    assert room.without_turn == {"x"}
+    assert stopwatch.compared <= 6
+
+
+def test_no_gang_is_compared_for_longer_than_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = gangs_of_many_kinds(4)
+    stopwatch = Stopwatch(monkeypatch, most=200)
+    room = room_beside(RoomLimits(is_over=stopwatch.is_over), released, [], size=999)
+    assert not any(map(room.has_room, "xyz"))
+    assert room.without_turn == set("xyz")
+    assert stopwatch.compared <= 200 * (4 * MAX_PLACEMENTS + 1)
+
+
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_no_gang_is_released_beside_released_ones_that_cannot_be_counted_in_time(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    others = [demands("b", 1), demands("c", 1), demands("d", 1)]
+    stopwatch = Stopwatch(monkeypatch, most)
+    room = room_beside(RoomLimits(is_released_over=stopwatch.is_over), others, [])
+    assert not room.has_room("x")
+    assert room.without_turn == {"x"}
+    stopwatch = Stopwatch(monkeypatch, 3)
+    assert room_beside(RoomLimits(is_released_over=stopwatch.is_over), others, []).has_room("x")
+
+
+def test_a_gang_that_waits_alone_is_released_however_little_time_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopwatch = Stopwatch(monkeypatch, most=1)
+    assert room_beside(RoomLimits(is_over=stopwatch.is_over), [], []).has_room("x")
+
+
+def test_where_many_gangs_might_have_victims_the_empty_nodes_are_counted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[DemandKind] = []
+    count = gang_kinds.places_in
+
+    def places_in(kind: DemandKind, free: Mapping[str, int]) -> int:
+        counted.append(kind)
+        return count(kind, free)
+
+    node_infos = [a_node_info("n", a_scheduled_pod("runs", cpu=3, **LOW))]
+    room = room_in(node_infos, a_gang(demands("a", 1)), ungated=[demands("b", 2, priority=2000)])
+    assert not room.has_room("gang")
+    monkeypatch.setattr(gang_kinds, "places_in", places_in)
+    assert not room.has_room("gang")
+    assert counted == []
 
 
 NAMED = NodeAffinityTerm((), [Requirement("metadata.name", "In", ("n0",))])
