@@ -259,6 +259,7 @@ class GateTurns:
         by_namespace: dict[str, list[_Other]] = {}
         for other in others:
             by_namespace.setdefault(other[0], []).append(other)
+        self._ungated_turns = Counter({name: self._ungated_turns[name] for name in by_namespace})
         rotated = [
             other
             for name in _rotated(sorted(by_namespace), self._decisions)
