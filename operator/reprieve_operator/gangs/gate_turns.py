@@ -98,17 +98,17 @@ class WatchedGang:
         }
 
 
-_Other = tuple[str, Sequence[PodDemand]]
-"""Pods for which the gate keeps no room, with their Namespace."""
+_Pods = tuple[str, Sequence[PodDemand]]
+"""The Namespace of some pods, and the pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Unplaced:
     """What the scheduler has to place."""
 
-    gangs: Sequence[Sequence[PodDemand]]
+    gangs: Sequence[_Pods]
     """Of gangs that the gate has released and that have not started."""
-    others: Sequence[_Other]
+    others: Sequence[_Pods]
     """Of gangs that no gate held, and pods that gangs do not need."""
 
 
@@ -144,8 +144,8 @@ def _namespace_of(key: GangKey) -> str:
     return key[0]
 
 
-def _namespace_of_other(other: _Other) -> str:
-    return other[0]
+def _namespace_of_pods(pods: _Pods) -> str:
+    return pods[0]
 
 
 class GateTurns:
@@ -244,19 +244,19 @@ class GateTurns:
         oldest = self._clock.now() - timedelta(
             seconds=self._policy.current.gang_gate_timeout_seconds
         )
-        needed: list[Sequence[PodDemand]] = []
-        others: list[_Other] = [*store.unplaced_gangs(labelled, oldest)]
+        needed: list[_Pods] = []
+        others: list[_Pods] = [*store.unplaced_gangs(labelled, oldest)]
         for one in gangs:
             demands = [demand for demand in one.unplaced if not store.is_on_node(demand.uid)]
             if demands and one.decision.step is GateStep.STARTED:
                 others.append((one.key[0], demands))
             elif demands and one.counted.keeps_room(one.gang, ceiling_seconds, now):
-                needed.append(demands)
+                needed.append((one.key[0], demands))
         return _Unplaced(needed, others)
 
-    def _to_look_at(self, others: Sequence[_Other]) -> Sequence[_Other]:
+    def _to_look_at(self, others: Sequence[_Pods]) -> Sequence[_Pods]:
         """Return one of each Namespace, then a second; in each decision, others are first."""
-        by_namespace: dict[str, list[_Other]] = {}
+        by_namespace: dict[str, list[_Pods]] = {}
         for other in others:
             by_namespace.setdefault(other[0], []).append(other)
         self._ungated_turns = Counter({name: self._ungated_turns[name] for name in by_namespace})
@@ -265,14 +265,14 @@ class GateTurns:
             for name in _rotated(sorted(by_namespace), self._decisions)
             for other in _rotated(by_namespace[name], self._ungated_turns[name])
         ]
-        return gate_rotation.in_rounds(rotated, _namespace_of_other)[:_MAX_UNGATED]
+        return gate_rotation.in_rounds(rotated, _namespace_of_pods)[:_MAX_UNGATED]
 
-    def _record_looked_at(self, others: Sequence[_Other], number: int) -> None:
+    def _record_looked_at(self, others: Sequence[_Pods], number: int) -> None:
         """Record for how many of these there was time.
 
         If there was none for any, the first had its turn: it had all the time that there is.
         """
-        self._ungated_turns.update(map(_namespace_of_other, others[: max(1, number)]))
+        self._ungated_turns.update(map(_namespace_of_pods, others[: max(1, number)]))
 
     def _unseen(self, gangs: Sequence[WatchedGang]) -> list[ScheduledPod]:
         """Return the pods on nodes that the watch of all pods does not show, or no longer shows."""
@@ -291,10 +291,8 @@ class GateTurns:
             key: {pod.metadata.uid: pod.metadata.resourceVersion for pod in one.chosen}
             for key, one in ready.items()
         }
-        others = (demands for _, demands in in_flight.others)
-        placing = sorted(
-            demand.uid for demands in (*in_flight.gangs, *others) for demand in demands
-        )
+        unplaced = (*in_flight.gangs, *in_flight.others)
+        placing = sorted(demand.uid for _, demands in unplaced for demand in demands)
         taken = sorted(pod.uid for pod in unseen)
         return waiting, placing, taken, self._room.store.changes, self._policy.current
 
@@ -348,7 +346,9 @@ class GateTurns:
 
 def _demand_of(one: WatchedGang) -> GangDemand:
     return GangDemand(
-        pods=[pod.preemptor for pod in one.chosen], min_resources=one.requirements.min_resources
+        pods=[pod.preemptor for pod in one.chosen],
+        namespace=one.key[0],
+        min_resources=one.requirements.min_resources,
     )
 
 

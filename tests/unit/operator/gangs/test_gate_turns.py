@@ -301,6 +301,37 @@ def a_released_gang(name: str, constraints: SchedulingConstraints) -> WatchedGan
     )
 
 
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_turns, "_PAUSE_FACTOR", 0.0)
+
+
+def placed(gang: WatchedGang) -> WatchedGang:
+    members = [replace(member, is_bound=True) for member in gang.gang.members]
+    return replace(gang, gang=replace(gang.gang, members=members))
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_gangs_of_many_kinds_that_are_not_placed_hold_up_their_own_namespace_only() -> None:
+    stuck = [a_released_gang(f"r{number}", NOWHERE[number]) for number in range(16)]
+    own, other = a_waiting_gang("own"), a_waiting_gang("gang", "other")
+    turns = new_turns(four_nodes())
+    turn = await turns.next_turn([*stuck, own, other])
+    assert [one.key[0] for one in turn.released] == ["other"]
+    again = await turns.next_turn([*stuck, own])
+    assert not again.released
+    turn = await turns.next_turn([*stuck[1:], placed(stuck[0]), own])
+    assert turn.released == [own]
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_any_number_of_equal_gangs_hold_up_no_gang_of_their_namespace() -> None:
+    placing = [a_released_gang(f"r{number}", NOWHERE[0]) for number in range(40)]
+    own = a_waiting_gang("own")
+    turn = await new_turns(four_nodes()).next_turn([*placing, own])
+    assert turn.released == [own]
+
+
 def a_gang_being_placed(number: int, ceiling_seconds: int) -> tuple[WatchedGang, bool]:
     """Return a gang of two of which one is placed, after its other pod was replaced so often."""
     waiting = a_waiting_gang("placing")
@@ -343,13 +374,14 @@ async def test_a_gang_whose_time_is_over_is_not_in_flight(monkeypatch: pytest.Mo
             return cls
 
         def __init__(self, *given: Any, ungated: Any) -> None:
-            released.append("placing" in {pod.uid for pods in given[3] for pod in pods})
+            released.append("placing" in {pod.uid for _, pods in given[3] for pod in pods})
             assert ungated == []
 
         def has_room(self, _: Any) -> bool:
             return False
 
     monkeypatch.setattr(gate_turns, "GangRoom", NoRoom)
+    monkeypatch.setattr(gate_turns, "_PAUSE_FACTOR", 0.0)
     turns = new_turns()
     waiting = a_waiting_gang("waiting")
     for number in (1, 3):

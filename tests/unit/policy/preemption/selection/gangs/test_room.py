@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.preemption.selection import node_fit
 from reprieve_policy.preemption.selection.gangs import kinds as gang_kinds
 from reprieve_policy.preemption.selection.gangs.kinds import (
     MAX_ENTRIES,
@@ -19,6 +20,7 @@ from reprieve_policy.preemption.selection.gangs.kinds import (
     FreeNode,
 )
 from reprieve_policy.preemption.selection.gangs.room import (
+    MAX_SHARE_KINDS,
     MAX_UNGATED_KINDS,
     GangDemand,
     GangRoom,
@@ -60,7 +62,7 @@ def tolerating(key: str) -> SchedulingConstraints:
 
 def a_gang(pods: Iterable[PodDemand], **fields: Any) -> GangDemand:
     needed = [replace(a_preemptor(), demand=demand, name=demand.uid) for demand in pods]
-    return GangDemand(pods=needed, **fields)
+    return GangDemand(pods=needed, **{"namespace": "team", **fields})
 
 
 def nodes(*sizes: float, **fields: Any) -> list[NodeInfo]:
@@ -80,7 +82,8 @@ def room_in(
         settings=settings or PolicySettings(),
     )
     free = map(FreeNode, node_infos)
-    return GangRoom(snapshot, free, {"gang": gang}, released, ungated=ungated)
+    placing = [("team", pods) for pods in released]
+    return GangRoom(snapshot, free, {"gang": gang}, placing, ungated=ungated)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -455,7 +458,8 @@ def room_beside(
     node_infos = nodes(size, size, pods=9999)
     snapshot = Snapshot(now=NOW, nodes={one.name: one for one in node_infos})
     gangs = {name: a_gang(demands(name, 1)) for name in "xyz"}
-    return GangRoom(snapshot, map(FreeNode, node_infos), gangs, released, limits, ungated=ungated)
+    placing = [("other", pods) for pods in released]
+    return GangRoom(snapshot, map(FreeNode, node_infos), gangs, placing, limits, ungated=ungated)
 
 
 def test_gangs_that_no_gate_held_take_bounded_time_however_many_kinds_they_have(
@@ -476,7 +480,7 @@ def test_gangs_that_no_gate_held_take_bounded_time_however_many_kinds_they_have(
 def test_a_gang_that_cannot_be_compared_with_all_others_in_time_is_not_released(
     monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    others = [demands("b", 1), demands("c", 1)]
+    others = [demands("b", 1, cpu=1), demands("c", 1, cpu=2)]
     stopwatch = Stopwatch(monkeypatch, most)
     room = room_beside(RoomLimits(is_over=stopwatch.is_over), others, [])
     assert not room.has_room("x")
@@ -504,6 +508,108 @@ def test_no_gang_is_released_beside_released_ones_that_cannot_be_counted_in_time
     assert room.without_turn == {"x"}
     stopwatch = Stopwatch(monkeypatch, 3)
     assert room_beside(RoomLimits(is_released_over=stopwatch.is_over), others, []).has_room("x")
+
+
+def test_a_released_gang_of_which_some_kinds_cannot_be_counted_in_time_is_not_counted() -> None:
+    looks = iter([False, True])
+    room = room_beside(RoomLimits(is_released_over=lambda: next(looks)), [of_kinds(0, 2)], [])
+    assert not room.has_room("x")
+    assert room.without_turn == {"x"}
+
+
+def of_kinds(first: int, end: int) -> list[PodDemand]:
+    """Return a pod of each of these kinds."""
+    return [
+        pod
+        for number in range(first, end)
+        for pod in demands(f"k{number}", 1, 0.001, constraints=tolerating(str(number)))
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareCase:
+    """Gangs that are being placed, by Namespace, and whether a gang of `team` has room."""
+
+    placing: list[tuple[str, list[PodDemand]]]
+    pods: list[PodDemand]
+    want: bool
+    ungated: list[list[PodDemand]] = field(default_factory=list)
+
+
+HALF, FULL, LARGE = MAX_SHARE_KINDS // 2, MAX_SHARE_KINDS, MAX_SHARE_KINDS + 1
+TWO_HALVES = [("team", of_kinds(0, HALF)), ("team", of_kinds(HALF, FULL))]
+SHARES = {
+    "a Namespace whose gangs have many kinds gets no gang of another kind": ShareCase(
+        placing=TWO_HALVES, pods=of_kinds(FULL, FULL + 1), want=False
+    ),
+    "it gets one of the same kinds": ShareCase(
+        placing=TWO_HALVES, pods=of_kinds(1, FULL), want=True
+    ),
+    "one more once one of them is placed": ShareCase(
+        placing=TWO_HALVES[1:], pods=of_kinds(FULL, FULL + 1), want=True
+    ),
+    "another Namespace gets one": ShareCase(
+        placing=[("other", pods) for _, pods in TWO_HALVES], pods=of_kinds(FULL, LARGE), want=True
+    ),
+    "pods that no gate held take none of its share": ShareCase(
+        placing=[], ungated=[of_kinds(0, FULL)], pods=of_kinds(FULL, FULL + 1), want=True
+    ),
+    "a gang with more kinds is released": ShareCase(
+        placing=[], pods=of_kinds(0, MAX_PLACEMENTS), want=True
+    ),
+    "and takes none of the share of its Namespace": ShareCase(
+        placing=[("team", of_kinds(0, LARGE))], pods=of_kinds(90, 90 + FULL), want=True
+    ),
+    "but one of all Namespaces at a time": ShareCase(
+        placing=[("other", of_kinds(0, LARGE))], pods=of_kinds(90, 90 + LARGE), want=False
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SHARES.values(), ids=SHARES)
+def test_a_namespace_has_few_kinds_of_pods_in_flight(case: ShareCase) -> None:
+    node_infos = nodes(999, pods=9999)
+    snapshot = Snapshot(now=NOW, nodes={one.name: one for one in node_infos})
+    gangs = {"gang": a_gang(case.pods)}
+    free = map(FreeNode, node_infos)
+    room = GangRoom(snapshot, free, gangs, case.placing, ungated=case.ungated)
+    assert room.has_room("gang") is case.want
+    assert room.without_turn == set(), "it waits for the others, not for time"
+
+
+def test_a_gang_reserved_takes_of_the_share_of_its_namespace() -> None:
+    node_infos = nodes(999, pods=9999)
+    snapshot = Snapshot(now=NOW, nodes={one.name: one for one in node_infos})
+    gangs = {"a": a_gang(of_kinds(0, FULL)), "b": a_gang(of_kinds(FULL, FULL + 1))}
+    gangs["c"] = replace(gangs["b"], namespace="other")
+    room = GangRoom(snapshot, map(FreeNode, node_infos), gangs, [])
+    room.reserve("a")
+    assert [room.has_room(name) for name in "bc"] == [False, True]
+
+
+def test_a_gang_that_must_wait_for_others_of_its_namespace_takes_no_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[str] = []
+    look = node_fit.satisfies_constraints
+
+    def counted(constraints: SchedulingConstraints, node_info: NodeInfo) -> bool:
+        looks.append(node_info.name)
+        return look(constraints, node_info)
+
+    room = room_in(nodes(999), a_gang(of_kinds(FULL, 2 * FULL)), *(pods for _, pods in TWO_HALVES))
+    monkeypatch.setattr(node_fit, "satisfies_constraints", counted)
+    assert not room.has_room("gang")
+    assert looks == []
+
+
+def test_any_number_of_equal_gangs_is_compared_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopwatch = Stopwatch(monkeypatch)
+    room = room_beside(RoomLimits(), [of_kinds(0, FULL)] * 50, [], size=999)
+    for name in "xyz":
+        assert room.has_room(name)
+        room.reserve(name)
+    assert stopwatch.compared <= FULL * FULL + 12 * FULL
 
 
 def test_a_gang_that_waits_alone_is_released_however_little_time_there_is(
@@ -640,7 +746,9 @@ class Cluster:
             gang: replace(one, pods=[replace(pod, never_preempts=True) for pod in one.pods])
             for gang, one in demanded.items()
         }
-        in_flight = [left for gang in sorted(self.released) if (left := self.unplaced(gang))]
+        in_flight = [
+            ("team", left) for gang in sorted(self.released) if (left := self.unplaced(gang))
+        ]
         room = GangRoom(snapshot, map(FreeNode, node_infos), demanded, in_flight)
         for gang in waiting:
             if room.has_room(gang):
