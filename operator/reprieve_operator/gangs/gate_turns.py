@@ -6,7 +6,7 @@ was placed; in a thread, and for at most a tenth of the time.
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -38,6 +38,8 @@ _MAX_PLAN_SECONDS = 2.0
 """For plans with victims, in one decision. Gangs that come too late have their turn in the next."""
 _MAX_SECONDS = 3.0
 """For all gangs that wait, in one decision, with these plans."""
+_MAX_RELEASED_SECONDS = 3.0
+"""To count the gangs that are being placed. If that takes longer, no other is released."""
 _MAX_UNGATED = 200
 """Gangs for which the gate keeps no room that one decision looks at: its time grows with the square
 of their number. Others have their turn in the next."""
@@ -101,17 +103,17 @@ class WatchedGang:
         }
 
 
-_Other = tuple[str, Sequence[PodDemand]]
-"""Pods for which the gate keeps no room, with their Namespace."""
+_Pods = tuple[str, Sequence[PodDemand]]
+"""The Namespace of some pods, and the pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Unplaced:
     """What the scheduler has to place."""
 
-    gangs: Sequence[Sequence[PodDemand]]
+    gangs: Sequence[_Pods]
     """Of gangs that the gate has released and that have not started."""
-    others: Sequence[_Other]
+    others: Sequence[_Pods]
     """Of gangs that no gate held, and pods that gangs do not need."""
 
 
@@ -147,6 +149,10 @@ def _namespace_of(key: GangKey) -> str:
     return key[0]
 
 
+def _namespace_of_pods(pods: _Pods) -> str:
+    return pods[0]
+
+
 class GateTurns:
     """Decides which gangs are released, and remembers which of them failed."""
 
@@ -157,6 +163,8 @@ class GateTurns:
         self._tried: set[GangKey] = set()
         """Gangs that had a turn since something changed."""
         self._decisions = 0
+        self._ungated_turns: Counter[str] = Counter()
+        """How many gangs of a Namespace were looked at for which the gate keeps no room."""
         self._last: object = None
         self._due_at = self._next_at = float("-inf")
 
@@ -241,30 +249,35 @@ class GateTurns:
         oldest = self._clock.now() - timedelta(
             seconds=self._policy.current.gang_gate_timeout_seconds
         )
-        needed: list[Sequence[PodDemand]] = []
-        others: list[_Other] = [*store.unplaced_gangs(labelled, oldest)]
+        needed: list[_Pods] = []
+        others: list[_Pods] = [*store.unplaced_gangs(labelled, oldest)]
         for one in gangs:
             demands = [demand for demand in one.unplaced if not store.is_on_node(demand.uid)]
             if demands and one.decision.step is GateStep.STARTED:
                 others.append((one.key[0], demands))
             elif demands and one.counted.keeps_room(one.gang, ceiling_seconds, now):
-                needed.append(demands)
+                needed.append((one.key[0], demands))
         return _Unplaced(needed, others)
 
-    def _looked_at(self, others: Sequence[_Other]) -> Sequence[Sequence[PodDemand]]:
+    def _to_look_at(self, others: Sequence[_Pods]) -> Sequence[_Pods]:
         """Return one of each Namespace, then a second; in each decision, others are first."""
-        by_namespace: dict[str, list[_Other]] = {}
+        by_namespace: dict[str, list[_Pods]] = {}
         for other in others:
             by_namespace.setdefault(other[0], []).append(other)
-        names = sorted(by_namespace)
-        share = max(1, _MAX_UNGATED // max(1, len(names)))
+        self._ungated_turns = Counter({name: self._ungated_turns[name] for name in by_namespace})
         rotated = [
             other
-            for name in _rotated(names, self._decisions)
-            for other in _rotated(by_namespace[name], self._decisions * share)
+            for name in _rotated(sorted(by_namespace), self._decisions)
+            for other in _rotated(by_namespace[name], self._ungated_turns[name])
         ]
-        rounds = gate_rotation.in_rounds(rotated, lambda other: other[0])
-        return [demands for _, demands in rounds[:_MAX_UNGATED]]
+        return gate_rotation.in_rounds(rotated, _namespace_of_pods)[:_MAX_UNGATED]
+
+    def _record_looked_at(self, others: Sequence[_Pods], number: int) -> None:
+        """Record for how many of these there was time.
+
+        If there was none for any, the first had its turn: it had all the time that there is.
+        """
+        self._ungated_turns.update(map(_namespace_of_pods, others[: max(1, number)]))
 
     def _unseen(self, gangs: Sequence[WatchedGang]) -> list[ScheduledPod]:
         """Return the pods on nodes that the watch of all pods does not show, or no longer shows."""
@@ -283,10 +296,8 @@ class GateTurns:
             key: {pod.metadata.uid: pod.metadata.resourceVersion for pod in one.chosen}
             for key, one in ready.items()
         }
-        others = (demands for _, demands in in_flight.others)
-        placing = sorted(
-            demand.uid for demands in (*in_flight.gangs, *others) for demand in demands
-        )
+        unplaced = (*in_flight.gangs, *in_flight.others)
+        placing = sorted(demand.uid for _, demands in unplaced for demand in demands)
         taken = sorted(pod.uid for pod in unseen)
         return waiting, placing, taken, self._room.store.changes, self._policy.current
 
@@ -302,16 +313,17 @@ class GateTurns:
         room = self._room.store.snapshot(self._policy.current, now, unseen)
         demands = {key: _demand_of(one) for key, one in queue.items()}
         queued = [_queued(key, one) for key, one in queue.items()]
-        ungated = self._looked_at(in_flight.others)
+        others = self._to_look_at(in_flight.others)
         # The time of a thread: a clock that a test sets does not pass in one.
-        queue_time, ungated_time = _Stopwatch(), _Stopwatch()
+        queue_time, released_time, ungated_time = _Stopwatch(), _Stopwatch(), _Stopwatch()
         limits = RoomLimits(
             are_plans_over=lambda: queue_time.has_run(_MAX_PLAN_SECONDS),
             is_over=lambda: queue_time.has_run(_MAX_SECONDS),
+            is_released_over=lambda: released_time.has_run(_MAX_RELEASED_SECONDS),
             is_ungated_over=lambda: ungated_time.has_run(_MAX_UNGATED_SECONDS),
         )
 
-        def decide() -> tuple[Sequence[GangKey], Collection[GangKey], float]:
+        def decide() -> tuple[Sequence[GangKey], GangRoom[GangKey], float]:
             began_at = time.thread_time()
             gang_room = GangRoom(
                 room.snapshot,
@@ -319,12 +331,14 @@ class GateTurns:
                 demands,
                 in_flight.gangs,
                 limits,
-                ungated=ungated,
+                ungated=[demands for _, demands in others],
             )
             released = list(gate_queue.releases(queued, failures, gang_room, now))
-            return released, gang_room.without_turn, time.thread_time() - began_at
+            return released, gang_room, time.thread_time() - began_at
 
-        return await asyncio.to_thread(decide)
+        released, gang_room, cpu_seconds = await asyncio.to_thread(decide)
+        self._record_looked_at(others, gang_room.ungated_turns)
+        return released, gang_room.without_turn, cpu_seconds
 
     def _forget_old_failures(self) -> None:
         now = self._clock.now()
@@ -337,7 +351,9 @@ class GateTurns:
 
 def _demand_of(one: WatchedGang) -> GangDemand:
     return GangDemand(
-        pods=[pod.preemptor for pod in one.chosen], min_resources=one.requirements.min_resources
+        pods=[pod.preemptor for pod in one.chosen],
+        namespace=one.key[0],
+        min_resources=one.requirements.min_resources,
     )
 
 

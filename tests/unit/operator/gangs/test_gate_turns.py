@@ -66,8 +66,9 @@ def a_waiting_gang(name: str, namespace: str = "team", **demanded: Any) -> Watch
         GatePod(metadata=VersionedMeta(name=name, uid=name, labels=labels)), Facts(), NOW
     )
     demand = replace(pod.preemptor.demand, **demanded)
-    pod = replace(pod, preemptor=replace(pod.preemptor, demand=demand))
-    member = pod.member
+    # Without the gate, it would count as released.
+    member = replace(pod.member, is_gated=True)
+    pod = replace(pod, member=member, preemptor=replace(pod.preemptor, demand=demand))
     gang = GatedGang(members=[member], timeout_seconds=600)
     decision = GateDecision(GateStep.QUEUE, (member,))
     counted = CountedGang(settles_at=0)
@@ -80,6 +81,13 @@ class Decisions:
 
     counted: list[str] = field(default_factory=list)
     ungated: list[list[str]] = field(default_factory=list)
+    most_ungated: int = 200
+    """For how many gangs that no gate holds there is time."""
+
+    @property
+    def seen_ungated(self) -> list[set[str]]:
+        """Those of each decision for which there was time."""
+        return [set(uids[: self.most_ungated]) for uids in self.ungated]
 
 
 @pytest.fixture
@@ -93,6 +101,7 @@ def decisions(monkeypatch: pytest.MonkeyPatch) -> Decisions:
         def __init__(self, *_: Any, ungated: Sequence[Sequence[PodDemand]]) -> None:
             made.ungated.append([pods[0].uid for pods in ungated])
             self.without_turn: set[Any] = set()
+            self.ungated_turns = min(made.most_ungated, len(ungated))
             self.is_over = False
 
         def has_room(self, key: Any) -> bool:
@@ -242,16 +251,85 @@ async def test_each_namespace_has_its_share_of_the_time_for_pods_that_no_gate_ho
         store.put_pod((namespace, name), a_bare_pod(namespace, name))
     turns = new_turns(store)
     gangs = [a_waiting_gang("x")]
+    decisions.most_ungated = 2
     for _ in range(4):
         await turns.next_turn(gangs)
         turns.decide_soon()
-    assert [{uids[0], uids[1]} for uids in decisions.ungated] == [
-        {"a2", "b1"},
-        {"a3", "b1"},
-        {"a1", "b1"},
-        {"a2", "b1"},
-    ]
+    assert decisions.seen_ungated == [{"a1", "b1"}, {"a2", "b1"}, {"a3", "b1"}, {"a1", "b1"}]
     assert [uids[0][0] for uids in decisions.ungated] == ["b", "a", "b", "a"]
+
+
+@pytest.mark.parametrize("most", [0, 1, 7, 50])
+async def test_all_that_no_gate_holds_have_their_turn_however_few_there_is_time_for(
+    decisions: Decisions, most: int
+) -> None:
+    store = RoomStore()
+    names = {f"{name}-{gang}" for name in "ab" for gang in range(20)}
+    for name in names:
+        store.put_pod((name[0], name), a_bare_pod(name[0], name))
+    turns = new_turns(store)
+    decisions.most_ungated = most
+    first = set()
+    for _ in range(40):
+        await turns.next_turn([a_waiting_gang("x")])
+        turns.decide_soon()
+        first.add(decisions.ungated[-1][0])
+    seen = first.union(*decisions.seen_ungated)
+    assert seen == names
+
+
+@pytest.mark.usefixtures("counted_time")
+async def test_nothing_is_released_beside_gangs_that_cannot_be_counted_in_time() -> None:
+    """Each takes two of the three seconds."""
+    placing = [a_released_gang(f"r{number}", NOWHERE[number]) for number in range(4)]
+    turns = [
+        await new_turns(four_nodes()).next_turn([*placing[:number], a_waiting_gang("waits")])
+        for number in (1, 4)
+    ]
+    assert [len(turn.released) for turn in turns] == [1, 0]
+
+
+def a_released_gang(name: str, constraints: SchedulingConstraints) -> WatchedGang:
+    waiting = a_waiting_gang(name, constraints=constraints)
+    (member,) = waiting.gang.members
+    released = replace(member, is_gated=False, released_at=NOW)
+    return replace(
+        waiting,
+        pods=[replace(waiting.pods[0], member=released)],
+        gang=replace(waiting.gang, members=[released]),
+        decision=GateDecision(GateStep.WAIT),
+    )
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_turns, "_PAUSE_FACTOR", 0.0)
+
+
+def placed(gang: WatchedGang) -> WatchedGang:
+    members = [replace(member, is_bound=True) for member in gang.gang.members]
+    return replace(gang, gang=replace(gang.gang, members=members))
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_gangs_of_many_kinds_that_are_not_placed_hold_up_their_own_namespace_only() -> None:
+    stuck = [a_released_gang(f"r{number}", NOWHERE[number]) for number in range(16)]
+    own, other = a_waiting_gang("own"), a_waiting_gang("gang", "other")
+    turns = new_turns(four_nodes())
+    turn = await turns.next_turn([*stuck, own, other])
+    assert [one.key[0] for one in turn.released] == ["other"]
+    again = await turns.next_turn([*stuck, own])
+    assert not again.released
+    turn = await turns.next_turn([*stuck[1:], placed(stuck[0]), own])
+    assert turn.released == [own]
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_any_number_of_equal_gangs_hold_up_no_gang_of_their_namespace() -> None:
+    placing = [a_released_gang(f"r{number}", NOWHERE[0]) for number in range(40)]
+    own = a_waiting_gang("own")
+    turn = await new_turns(four_nodes()).next_turn([*placing, own])
+    assert turn.released == [own]
 
 
 def a_gang_being_placed(number: int, ceiling_seconds: int) -> tuple[WatchedGang, bool]:
@@ -290,18 +368,20 @@ async def test_a_gang_whose_time_is_over_is_not_in_flight(monkeypatch: pytest.Mo
 
     class NoRoom:
         without_turn: frozenset[Any] = frozenset()
+        ungated_turns = 0
 
         def __class_getitem__(cls, _: object) -> type:
             return cls
 
         def __init__(self, *given: Any, ungated: Any) -> None:
-            released.append("placing" in {pod.uid for pods in given[3] for pod in pods})
+            released.append("placing" in {pod.uid for _, pods in given[3] for pod in pods})
             assert ungated == []
 
         def has_room(self, _: Any) -> bool:
             return False
 
     monkeypatch.setattr(gate_turns, "GangRoom", NoRoom)
+    monkeypatch.setattr(gate_turns, "_PAUSE_FACTOR", 0.0)
     turns = new_turns()
     waiting = a_waiting_gang("waiting")
     for number in (1, 3):

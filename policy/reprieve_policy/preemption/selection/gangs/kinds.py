@@ -79,6 +79,11 @@ class KindOnNodes:
         """Its places on all nodes."""
         return sum(self.places.values())
 
+    @property
+    def spare(self) -> int:
+        """Its places beyond those that its own pods take; negative if they are too few."""
+        return self.total - self.kind.count
+
     def meets(self, other: "KindOnNodes") -> bool:
         """True if both may run on one node."""
         return not self.places.keys().isdisjoint(other.places)
@@ -176,17 +181,16 @@ def fits(
     return not any(node_fit.ports_conflict(kind.demand.ports, pod.ports) for pod in there)
 
 
-def margin(kind: KindOnNodes, every: Iterable[KindOnNodes]) -> int:
-    """Return how many places of a kind no pod can need, at the worst.
+def places_lost(kind: KindOnNodes, others: Iterable[KindOnNodes]) -> int:
+    """Return how many places of a kind the pods of others take, at the worst.
 
     A pod that has no place takes none: the scheduler does not place it.
     """
-    lost = sum(
+    return sum(
         min(other.kind.count, other.total) * _places_lost(kind.kind, other.kind)
-        for other in every
+        for other in others
         if other is not kind and other.meets(kind)
     )
-    return kind.total - kind.kind.count - lost
 
 
 def _places_lost(kind: DemandKind, placed: DemandKind) -> int:

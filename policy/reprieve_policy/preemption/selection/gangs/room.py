@@ -15,9 +15,16 @@ Without this, a pod that fits nowhere would hold up all gangs on the nodes that 
 
 Pods are placed by requests, host ports, taints and selectors, as in `planner`. Pods of no gang
 may take the room of a released gang: the gate's timeout ends that.
+
+Each kind is counted on all nodes and compared with each other one, so that the time grows with the
+number of kinds that differ, which tenants choose. So the gangs of a Namespace are released with few
+kinds at once (`MAX_SHARE_KINDS`). What there is no time for counts as no room: a gang that is not
+compared with all others is not released.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Generic, TypeVar
@@ -30,10 +37,23 @@ from reprieve_policy.preemption.selection.snapshot import PodDemand, Preemptor, 
 
 from . import kinds as gang_kinds
 from .kinds import DemandKind, FreeNode, KindOnNodes
+from .placing import PlacingKinds
 from .planner import GangPlanner
 
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
+MAX_UNGATED_KINDS = 500
+"""Kinds of pods for which the gate keeps no room: no gang is added once there are so many.
+
+To compare all of them with each other takes half a second.
+"""
+MAX_SHARE_KINDS = 16
+"""Kinds of pods that the released gangs of one Namespace may have in all until they are placed.
+
+Without this, a tenant whose released gangs no scheduler places would take all the time in which
+those of all Namespaces are counted: 5,000 nodes take 10 ms for each kind.
+"""
 _HIGHEST = 2**31
 """Above every priority."""
 _ATTEMPTS = 4
@@ -46,8 +66,13 @@ class GangDemand:
 
     pods: Sequence[Preemptor]
     """Its pods that wait for a node, as many as it needs."""
+    namespace: str = ""
     min_resources: Amounts = field(default_factory=dict)
     """`minResources` of its PodGroup: free in all, whatever its pods request."""
+
+
+class _TimeOverError(Exception):
+    """The time of the decision ended before the room of a gang was known."""
 
 
 def _never() -> bool:
@@ -61,7 +86,9 @@ class RoomLimits:
     are_plans_over: Callable[[], bool] = _never
     """No further plan with victims is made."""
     is_over: Callable[[], bool] = _never
-    """No further gang is counted."""
+    """No further gang is counted, or compared with those that are being placed."""
+    is_released_over: Callable[[], bool] = _never
+    """No further gang is counted that was released before. If one is left, none is released now."""
     is_ungated_over: Callable[[], bool] = _never
     """No further pods are counted for which the gate keeps no room."""
 
@@ -80,6 +107,18 @@ class _InFlight:
         """True if one of its pods fits somewhere."""
         return any(kind.total for kind in self.kinds)
 
+    def meets(self, nodes: AbstractSet[str]) -> bool:
+        """True if one of its pods may run on one of the nodes."""
+        return any(not nodes.isdisjoint(kind.places) for kind in self.kinds)
+
+
+def _share_of(namespace: str, kinds: Sequence[DemandKind]) -> str | None:
+    """Return with which other gangs a gang shares `MAX_SHARE_KINDS`: those of its Namespace.
+
+    All gangs that have more kinds than that share one, `None`: one of them at a time is placed.
+    """
+    return None if len(kinds) > MAX_SHARE_KINDS else namespace
+
 
 class GangRoom(Generic[K]):
     """The room in one snapshot; gangs are reserved in it one after another."""
@@ -89,39 +128,60 @@ class GangRoom(Generic[K]):
         snapshot: Snapshot,
         free_nodes: Iterable[FreeNode],
         gangs: Mapping[K, GangDemand],
-        released: Iterable[Sequence[PodDemand]],
+        released: Iterable[tuple[str, Sequence[PodDemand]]],
         limits: RoomLimits | None = None,
         *,
         ungated: Iterable[Sequence[PodDemand]] = (),
     ) -> None:
-        """`gangs` may ask for room; of each of the gangs `released`, the pods without a node.
+        """`gangs` may ask for room; of each gang `released`, its Namespace and pods without a node.
 
-        `ungated`: the same of pods for which the gate keeps no room.
+        `ungated`: pods without a node for which the gate keeps no room.
         """
         self._snapshot, self._gangs = snapshot, gangs
         self._limits = limits or RoomLimits()
         self._nodes = {node.info.name: node for node in free_nodes}
         self._places: dict[object, Mapping[str, int]] = {}
+        self._places_if_empty: dict[object, int] = {}
         self._placeable: dict[_InFlight, bool] = {}
+        self._placing = PlacingKinds()
+        self._shares: dict[str | None, set[object]] = defaultdict(set)
+        """The kinds in flight of the released gangs of each share."""
         self.without_turn: set[K] = set()
         """Gangs for which there was not enough time."""
+        self.ungated_turns = 0
+        """How many of the gangs `ungated` there was time for: the first ones."""
         self._in_flight: list[_InFlight] = []
-        for pods in released:
-            self._add_in_flight(pods, is_gated=True)
-        for pods in ungated:
-            self._add_in_flight(pods, is_gated=False)
+        self._is_all_counted = all(
+            self._add_released(namespace, pods, self._limits.is_released_over)
+            for namespace, pods in released
+        )
+        self._add_ungated(ungated)
 
     def has_room(self, key: K) -> bool:
         """True if the gang may be released beside those released before it."""
-        gang = self._gangs[key]
-        own = self._count([pod.demand for pod in gang.pods], self._limits.is_over)
-        if own is None:
+        try:
+            return self._finds_room(key)
+        except _TimeOverError:
             self.without_turn.add(key)
-        if not own:
             return False
-        met = [one for one in self._in_flight if any(a.meets(b) for a in own for b in one.kinds)]
+
+    def reserve(self, key: K) -> None:
+        """Count a gang as released."""
+        gang = self._gangs[key]
+        self._add_released(gang.namespace, [pod.demand for pod in gang.pods], _never)
+
+    def _finds_room(self, key: K) -> bool:
+        if not self._is_all_counted or self._limits.is_over():
+            raise _TimeOverError
+        gang = self._gangs[key]
+        kinds = gang_kinds.group_by_kind([pod.demand for pod in gang.pods])
+        if not kinds or not self._is_in_share(gang.namespace, kinds):
+            return False
+        own = [KindOnNodes(kind, self._places_of(kind)) for kind in self._in_time(kinds)]
+        own_nodes = set[str]().union(*(kind.places for kind in own))
+        met = [one for one in self._in_time(self._in_flight) if one.meets(own_nodes)]
         priority = max(pod.demand.priority for pod in gang.pods)
-        protected = [one for one in met if self._is_protected(one, priority)]
+        protected = [one for one in self._in_time(met) if self._is_protected(one, priority)]
         is_enough_free = not self._is_below(gang.min_resources, own)
         if is_enough_free and self._has_margin(own, protected):
             return True
@@ -131,15 +191,55 @@ class GangRoom(Generic[K]):
             return True
         return self._may_have_victims(gang.pods[0].demand.priority, own) and self._has_plan(key)
 
-    def reserve(self, key: K) -> None:
-        """Count a gang as released."""
-        self._add_in_flight([pod.demand for pod in self._gangs[key].pods], is_gated=True)
+    def _in_time(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield the items while there is time, and the first in any case.
 
-    def _add_in_flight(self, pods: Sequence[PodDemand], *, is_gated: bool) -> None:
-        kinds = self._count(pods, _never if is_gated else self._limits.is_ungated_over)
+        Without the first, an operator that has too little processor time would release nothing.
+        """
+        for index, item in enumerate(items):
+            if index and self._limits.is_over():
+                raise _TimeOverError
+            yield item
+
+    def _is_in_share(self, namespace: str, kinds: Sequence[DemandKind]) -> bool:
+        """True if the gang and those in flight of its share have few kinds in all."""
+        placing = self._shares[_share_of(namespace, kinds)]
+        own = {kind.identity for kind in kinds}
+        return not placing or len(placing | own) <= MAX_SHARE_KINDS
+
+    def _add_released(
+        self, namespace: str, pods: Sequence[PodDemand], is_over: Callable[[], bool]
+    ) -> bool:
+        """Add a gang that the gate has released; return `False` if there is no time for that."""
+        counted = self._add_in_flight(pods, is_over)
+        if counted is None:
+            return False
+        kinds = [one.kind for one in counted]
+        self._shares[_share_of(namespace, kinds)].update(kind.identity for kind in kinds)
+        return True
+
+    def _add_ungated(self, ungated: Iterable[Sequence[PodDemand]]) -> None:
+        left = MAX_UNGATED_KINDS
+        for pods in ungated:
+            kinds = self._add_in_flight(pods, self._limits.is_ungated_over, is_gated=False)
+            if kinds is None:
+                return
+            self.ungated_turns += 1
+            left -= len(kinds)
+            if left <= 0:
+                return
+
+    def _add_in_flight(
+        self, pods: Sequence[PodDemand], is_over: Callable[[], bool], *, is_gated: bool = True
+    ) -> Sequence[KindOnNodes] | None:
+        """Add a gang; return its kinds, `None` if there is no time for that."""
+        kinds = self._count(pods, is_over)
         if kinds:
             priority = max(pod.priority for pod in pods)
             self._in_flight.append(_InFlight(kinds, priority, is_gated))
+            for kind in kinds:
+                self._placing.add(kind)
+        return kinds
 
     def _is_protected(self, one: _InFlight, priority: int) -> bool:
         """True if a gang of this priority must leave room for all of that gang.
@@ -196,9 +296,16 @@ class GangRoom(Generic[K]):
 
     def _has_margin(self, own: Sequence[KindOnNodes], protected: Sequence[_InFlight]) -> bool:
         """True if each pod finds a place, whatever places the others are given before it."""
-        every = [*own, *(kind for one in self._in_flight for kind in one.kinds)]
-        concerned = [*own, *(kind for one in protected for kind in one.kinds)]
-        return all(gang_kinds.margin(kind, every) >= 0 for kind in concerned)
+        return all(margin >= 0 for margin in self._in_time(self._margins(own, protected)))
+
+    def _margins(self, own: Sequence[KindOnNodes], protected: Sequence[_InFlight]) -> Iterator[int]:
+        """Yield for each kind how many places no pod can need, at the worst."""
+        every = [*own, *self._placing.all]
+        for kind in own:
+            yield kind.spare - gang_kinds.places_lost(kind, every)
+        identities = (kind.kind.identity for one in protected for kind in one.kinds)
+        for identity in dict.fromkeys(identities):
+            yield self._placing.margin(identity, own)
 
     def _can_be_placed(self, own: Sequence[KindOnNodes]) -> bool:
         """True if the kinds fit one after another, those with the fewest places first."""
@@ -206,9 +313,9 @@ class GangRoom(Generic[K]):
             return False
         free_by_node: dict[str, dict[str, int]] = {}
         ports: dict[str, list[PodDemand]] = {}
-        for kind in sorted(own, key=lambda one: (one.total, -one.kind.count)):
+        for kind in self._in_time(sorted(own, key=lambda one: (one.total, -one.kind.count))):
             left = kind.kind.count
-            for name in kind.places:
+            for name in (name for name, places in kind.places.items() if places):
                 if not left:
                     break
                 taken = ports.get(name, [])
@@ -232,13 +339,17 @@ class GangRoom(Generic[K]):
         if priority <= self._lowest_priority:
             return False
         return all(
-            sum(
+            self._count_places_if_empty(kind) >= kind.kind.count for kind in self._in_time(own)
+        )
+
+    def _count_places_if_empty(self, kind: KindOnNodes) -> int:
+        identity = kind.kind.identity
+        if identity not in self._places_if_empty:
+            self._places_if_empty[identity] = sum(
                 gang_kinds.places_in(kind.kind, self._nodes[name].info.allocatable)
                 for name in kind.places
             )
-            >= kind.kind.count
-            for kind in own
-        )
+        return self._places_if_empty[identity]
 
     @cached_property
     def _lowest_priority(self) -> int:

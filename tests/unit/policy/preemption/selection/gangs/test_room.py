@@ -1,6 +1,7 @@
 """The room of gangs: cases, and the law that two gangs never take each other's room."""
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,13 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve_policy.config.settings import PolicySettings
+from reprieve_policy.preemption.selection import node_fit
+from reprieve_policy.preemption.selection.gangs import kinds as gang_kinds
 from reprieve_policy.preemption.selection.gangs.kinds import (
     MAX_ENTRIES,
     MAX_PLACEMENTS,
     MAX_VALUES,
+    DemandKind,
     FreeNode,
 )
-from reprieve_policy.preemption.selection.gangs.room import GangDemand, GangRoom, RoomLimits
+from reprieve_policy.preemption.selection.gangs.room import (
+    MAX_SHARE_KINDS,
+    MAX_UNGATED_KINDS,
+    GangDemand,
+    GangRoom,
+    RoomLimits,
+)
 from reprieve_policy.preemption.selection.snapshot import (
     HostPortInfo,
     NodeAffinityTerm,
@@ -52,7 +62,7 @@ def tolerating(key: str) -> SchedulingConstraints:
 
 def a_gang(pods: Iterable[PodDemand], **fields: Any) -> GangDemand:
     needed = [replace(a_preemptor(), demand=demand, name=demand.uid) for demand in pods]
-    return GangDemand(pods=needed, **fields)
+    return GangDemand(pods=needed, **{"namespace": "team", **fields})
 
 
 def nodes(*sizes: float, **fields: Any) -> list[NodeInfo]:
@@ -72,7 +82,8 @@ def room_in(
         settings=settings or PolicySettings(),
     )
     free = map(FreeNode, node_infos)
-    return GangRoom(snapshot, free, {"gang": gang}, released, ungated=ungated)
+    placing = [("team", pods) for pods in released]
+    return GangRoom(snapshot, free, {"gang": gang}, placing, ungated=ungated)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -400,9 +411,230 @@ def test_pods_that_no_gate_held_take_no_time_of_the_gangs_that_wait() -> None:
     limits = RoomLimits(is_over=is_over, is_ungated_over=is_ungated_over)
     free = map(FreeNode, node_infos)
     room = GangRoom(snapshot, free, gangs, [], limits, ungated=others)
-    assert asked == ["others"] * 3
+    assert asked == ["others"]
+    assert room.ungated_turns == 0
     assert room.has_room("gang"), "those that are not counted hold up no gang"
-    assert asked == ["others"] * 3 + ["queue"]
+    assert asked == ["others", "queue"]
+
+
+def gangs_of_many_kinds(number: int) -> list[list[PodDemand]]:
+    return [
+        [
+            pod
+            for kind in range(MAX_PLACEMENTS)
+            for pod in demands(
+                f"b{gang}-{kind}", 1, 0.001, constraints=tolerating(f"{gang}-{kind}")
+            )
+        ]
+        for gang in range(number)
+    ]
+
+
+class Stopwatch:
+    """A time that is over once it was asked for so many times, and how often kinds are compared."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: float = math.inf) -> None:
+        self.asked, self.most, self.compared = 0, most, 0
+        compare = gang_kinds._places_lost
+
+        def counted(kind: DemandKind, placed: DemandKind) -> int:
+            self.compared += 1
+            return compare(kind, placed)
+
+        monkeypatch.setattr(gang_kinds, "_places_lost", counted)
+
+    def is_over(self) -> bool:
+        self.asked += 1
+        return self.asked > self.most
+
+
+def room_beside(
+    limits: RoomLimits,
+    released: list[list[PodDemand]],
+    ungated: list[list[PodDemand]],
+    size: float = 8,
+) -> GangRoom[str]:
+    """Return the room of three gangs of one pod on two nodes."""
+    node_infos = nodes(size, size, pods=9999)
+    snapshot = Snapshot(now=NOW, nodes={one.name: one for one in node_infos})
+    gangs = {name: a_gang(demands(name, 1)) for name in "xyz"}
+    placing = [("other", pods) for pods in released]
+    return GangRoom(snapshot, map(FreeNode, node_infos), gangs, placing, limits, ungated=ungated)
+
+
+def test_gangs_that_no_gate_held_take_bounded_time_however_many_kinds_they_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopwatch = Stopwatch(monkeypatch)
+    room = room_beside(RoomLimits(), [], gangs_of_many_kinds(60), size=999)
+    assert room.ungated_turns == math.ceil(MAX_UNGATED_KINDS / MAX_PLACEMENTS)
+    for name in "xyz":
+        assert room.has_room(name)
+        room.reserve(name)
+    most = room.ungated_turns * MAX_PLACEMENTS
+    # All of them with each other once, and each with each gang: as it asks, and as it is reserved.
+    assert stopwatch.compared <= most * most + 12 * most
+
+
+@pytest.mark.parametrize("most", range(1, 5))
+def test_a_gang_that_cannot_be_compared_with_all_others_in_time_is_not_released(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    others = [demands("b", 1, cpu=1), demands("c", 1, cpu=2)]
+    stopwatch = Stopwatch(monkeypatch, most)
+    room = room_beside(RoomLimits(is_over=stopwatch.is_over), others, [])
+    assert not room.has_room("x")
+    assert room.without_turn == {"x"}
+    assert stopwatch.compared <= 6
+
+
+def test_no_gang_is_compared_for_longer_than_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = gangs_of_many_kinds(4)
+    stopwatch = Stopwatch(monkeypatch, most=200)
+    room = room_beside(RoomLimits(is_over=stopwatch.is_over), released, [], size=999)
+    assert not any(map(room.has_room, "xyz"))
+    assert room.without_turn == set("xyz")
+    assert stopwatch.compared <= 200 * (4 * MAX_PLACEMENTS + 1)
+
+
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_no_gang_is_released_beside_released_ones_that_cannot_be_counted_in_time(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    others = [demands("b", 1), demands("c", 1), demands("d", 1)]
+    stopwatch = Stopwatch(monkeypatch, most)
+    room = room_beside(RoomLimits(is_released_over=stopwatch.is_over), others, [])
+    assert not room.has_room("x")
+    assert room.without_turn == {"x"}
+    stopwatch = Stopwatch(monkeypatch, 3)
+    assert room_beside(RoomLimits(is_released_over=stopwatch.is_over), others, []).has_room("x")
+
+
+def test_a_released_gang_of_which_some_kinds_cannot_be_counted_in_time_is_not_counted() -> None:
+    looks = iter([False, True])
+    room = room_beside(RoomLimits(is_released_over=lambda: next(looks)), [of_kinds(0, 2)], [])
+    assert not room.has_room("x")
+    assert room.without_turn == {"x"}
+
+
+def of_kinds(first: int, end: int) -> list[PodDemand]:
+    """Return a pod of each of these kinds."""
+    return [
+        pod
+        for number in range(first, end)
+        for pod in demands(f"k{number}", 1, 0.001, constraints=tolerating(str(number)))
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareCase:
+    """Gangs that are being placed, by Namespace, and whether a gang of `team` has room."""
+
+    placing: list[tuple[str, list[PodDemand]]]
+    pods: list[PodDemand]
+    want: bool
+    ungated: list[list[PodDemand]] = field(default_factory=list)
+
+
+HALF, FULL, LARGE = MAX_SHARE_KINDS // 2, MAX_SHARE_KINDS, MAX_SHARE_KINDS + 1
+TWO_HALVES = [("team", of_kinds(0, HALF)), ("team", of_kinds(HALF, FULL))]
+SHARES = {
+    "a Namespace whose gangs have many kinds gets no gang of another kind": ShareCase(
+        placing=TWO_HALVES, pods=of_kinds(FULL, FULL + 1), want=False
+    ),
+    "it gets one of the same kinds": ShareCase(
+        placing=TWO_HALVES, pods=of_kinds(1, FULL), want=True
+    ),
+    "one more once one of them is placed": ShareCase(
+        placing=TWO_HALVES[1:], pods=of_kinds(FULL, FULL + 1), want=True
+    ),
+    "another Namespace gets one": ShareCase(
+        placing=[("other", pods) for _, pods in TWO_HALVES], pods=of_kinds(FULL, LARGE), want=True
+    ),
+    "pods that no gate held take none of its share": ShareCase(
+        placing=[], ungated=[of_kinds(0, FULL)], pods=of_kinds(FULL, FULL + 1), want=True
+    ),
+    "a gang with more kinds is released": ShareCase(
+        placing=[], pods=of_kinds(0, MAX_PLACEMENTS), want=True
+    ),
+    "and takes none of the share of its Namespace": ShareCase(
+        placing=[("team", of_kinds(0, LARGE))], pods=of_kinds(90, 90 + FULL), want=True
+    ),
+    "but one of all Namespaces at a time": ShareCase(
+        placing=[("other", of_kinds(0, LARGE))], pods=of_kinds(90, 90 + LARGE), want=False
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SHARES.values(), ids=SHARES)
+def test_a_namespace_has_few_kinds_of_pods_in_flight(case: ShareCase) -> None:
+    node_infos = nodes(999, pods=9999)
+    snapshot = Snapshot(now=NOW, nodes={one.name: one for one in node_infos})
+    gangs = {"gang": a_gang(case.pods)}
+    free = map(FreeNode, node_infos)
+    room = GangRoom(snapshot, free, gangs, case.placing, ungated=case.ungated)
+    assert room.has_room("gang") is case.want
+    assert room.without_turn == set(), "it waits for the others, not for time"
+
+
+def test_a_gang_reserved_takes_of_the_share_of_its_namespace() -> None:
+    node_infos = nodes(999, pods=9999)
+    snapshot = Snapshot(now=NOW, nodes={one.name: one for one in node_infos})
+    gangs = {"a": a_gang(of_kinds(0, FULL)), "b": a_gang(of_kinds(FULL, FULL + 1))}
+    gangs["c"] = replace(gangs["b"], namespace="other")
+    room = GangRoom(snapshot, map(FreeNode, node_infos), gangs, [])
+    room.reserve("a")
+    assert [room.has_room(name) for name in "bc"] == [False, True]
+
+
+def test_a_gang_that_must_wait_for_others_of_its_namespace_takes_no_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[str] = []
+    look = node_fit.satisfies_constraints
+
+    def counted(constraints: SchedulingConstraints, node_info: NodeInfo) -> bool:
+        looks.append(node_info.name)
+        return look(constraints, node_info)
+
+    room = room_in(nodes(999), a_gang(of_kinds(FULL, 2 * FULL)), *(pods for _, pods in TWO_HALVES))
+    monkeypatch.setattr(node_fit, "satisfies_constraints", counted)
+    assert not room.has_room("gang")
+    assert looks == []
+
+
+def test_any_number_of_equal_gangs_is_compared_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopwatch = Stopwatch(monkeypatch)
+    room = room_beside(RoomLimits(), [of_kinds(0, FULL)] * 50, [], size=999)
+    for name in "xyz":
+        assert room.has_room(name)
+        room.reserve(name)
+    assert stopwatch.compared <= FULL * FULL + 12 * FULL
+
+
+def test_a_gang_that_waits_alone_is_released_however_little_time_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopwatch = Stopwatch(monkeypatch, most=1)
+    assert room_beside(RoomLimits(is_over=stopwatch.is_over), [], []).has_room("x")
+
+
+def test_where_many_gangs_might_have_victims_the_empty_nodes_are_counted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[DemandKind] = []
+    count = gang_kinds.places_in
+
+    def places_in(kind: DemandKind, free: Mapping[str, int]) -> int:
+        counted.append(kind)
+        return count(kind, free)
+
+    node_infos = [a_node_info("n", a_scheduled_pod("runs", cpu=3, **LOW))]
+    room = room_in(node_infos, a_gang(demands("a", 1)), ungated=[demands("b", 2, priority=2000)])
+    assert not room.has_room("gang")
+    monkeypatch.setattr(gang_kinds, "places_in", places_in)
+    assert not room.has_room("gang")
+    assert counted == []
 
 
 NAMED = NodeAffinityTerm((), [Requirement("metadata.name", "In", ("n0",))])
@@ -514,7 +746,9 @@ class Cluster:
             gang: replace(one, pods=[replace(pod, never_preempts=True) for pod in one.pods])
             for gang, one in demanded.items()
         }
-        in_flight = [left for gang in sorted(self.released) if (left := self.unplaced(gang))]
+        in_flight = [
+            ("team", left) for gang in sorted(self.released) if (left := self.unplaced(gang))
+        ]
         room = GangRoom(snapshot, map(FreeNode, node_infos), demanded, in_flight)
         for gang in waiting:
             if room.has_room(gang):
