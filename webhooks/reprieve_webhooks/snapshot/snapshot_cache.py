@@ -55,6 +55,7 @@ class SnapshotCache:
             self._gangs.remove_pod(pod.gang, pod)
         if pod.quota is not None:
             self._quotas.changed_tally(pod.quota).remove_pod(pod)
+            self._quotas.forget_if_empty(pod.quota)
         self._removed_uids[pod.uid] = None
 
     def add_pending_pod(self, preemptor: Preemptor) -> None:
@@ -76,6 +77,7 @@ class SnapshotCache:
             self._gangs.remove_pending_pod(preemptor.gang, preemptor)
         if preemptor.quota is not None:
             self._quotas.changed_tally(preemptor.quota).remove_pending_pod(preemptor)
+            self._quotas.forget_if_empty(preemptor.quota)
 
     def put_node(self, node_info: NodeInfo) -> None:
         """Add a node or its new state; its pods stay."""

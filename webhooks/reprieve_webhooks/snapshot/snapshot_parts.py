@@ -55,6 +55,18 @@ class _BuiltValues(Generic[K, V]):
         self.changed: set[K] = set()
         """The keys of the values to build again; an event causes no other work."""
 
+    def note(self, key: K, *, is_gone: bool = False) -> None:
+        """Note a change; the value of what is gone is forgotten at once.
+
+        Without this, a process of which nothing asks for a snapshot would keep the keys of all
+        gangs that ever ran.
+        """
+        if is_gone:
+            self._values.pop(key, None)
+            self.changed.discard(key)
+        else:
+            self.changed.add(key)
+
     def current(self) -> dict[K, V]:
         """Return a copy of all values, brought up to date where something changed."""
         self.refresh(len(self.changed))
@@ -89,32 +101,32 @@ class NodeParts:
     def put(self, node_info: NodeInfo) -> None:
         """Add a node or its new state; its pods stay."""
         self._nodes[node_info.name] = node_info
-        self._infos.changed.add(node_info.name)
+        self._infos.note(node_info.name)
 
     def remove(self, name: str) -> None:
         """Remove a node; its pods stay until each is removed."""
         self._nodes.pop(name, None)
-        self._infos.changed.add(name)
+        self._note(name)
 
     def add_pod(self, pod: ScheduledPod) -> None:
         """Add a pod to its node, which may still be unknown."""
         self._pods.put(pod.node, pod.uid, pod)
-        self._infos.changed.add(pod.node)
+        self._infos.note(pod.node)
 
     def remove_pod(self, pod: ScheduledPod) -> None:
         """Remove a pod from its node."""
         self._pods.remove(pod.node, pod.uid)
-        self._infos.changed.add(pod.node)
+        self._note(pod.node)
 
     def add_nominated(self, node: str, preemptor: Preemptor) -> None:
         """Add a pod that is nominated to the node."""
         self._nominated.put(node, preemptor.demand.uid, preemptor)
-        self._infos.changed.add(node)
+        self._infos.note(node)
 
     def remove_nominated(self, node: str, preemptor: Preemptor) -> None:
         """Remove a pod that was nominated to the node."""
         self._nominated.remove(node, preemptor.demand.uid)
-        self._infos.changed.add(node)
+        self._note(node)
 
     def pods_on(self, node: str) -> Mapping[str, ScheduledPod]:
         """Return the pods on the node, by uid."""
@@ -129,6 +141,10 @@ class NodeParts:
     def current(self) -> dict[str, NodeInfo]:
         """Return all nodes by name."""
         return self._infos.current()
+
+    def _note(self, name: str) -> None:
+        is_used = self._pods.get(name) or self._nominated.get(name)
+        self._infos.note(name, is_gone=name not in self._nodes and not is_used)
 
     def _build(self, name: str) -> NodeInfo | None:
         node = self._nodes.get(name)
@@ -152,13 +168,13 @@ class GangParts:
         """Add a pod that runs on a node."""
         self._placed.put(gang, pod.uid, pod)
         self._gang_by_pod_uid[pod.uid] = gang
-        self._infos.changed.add(gang)
+        self._infos.note(gang)
 
     def remove_pod(self, gang: GangKey, pod: ScheduledPod) -> None:
         """Remove a pod that was added with `add_pod`."""
         self._placed.remove(gang, pod.uid)
         self._gang_by_pod_uid.pop(pod.uid, None)
-        self._infos.changed.add(gang)
+        self._infos.note(gang, is_gone=not self._placed.get(gang))
 
     def add_pending_pod(self, gang: GangKey, preemptor: Preemptor) -> None:
         """Add a pod that waits for a node."""
@@ -182,8 +198,7 @@ class GangParts:
         return self._infos.current()
 
     def _build(self, key: GangKey) -> GangInfo | None:
-        members = self._placed.get(key)
-        return snapshot_builder.gang_info_of(key, members.values()) if members else None
+        return snapshot_builder.gang_info_of(key, self._placed.get(key).values())
 
 
 class QuotaParts:
@@ -195,17 +210,20 @@ class QuotaParts:
 
     def changed_tally(self, quota: QuotaKey) -> QuotaTally:
         """Return the sums of a quota, to add a pod or to remove one."""
-        self._infos.changed.add(quota)
+        self._infos.note(quota)
         return self._tallies.setdefault(quota, QuotaTally())
+
+    def forget_if_empty(self, quota: QuotaKey) -> None:
+        """Forget the sums of a quota of which the last pod was removed."""
+        if self._tallies[quota].is_empty:
+            del self._tallies[quota]
+            self._infos.note(quota, is_gone=True)
 
     def current(self) -> dict[QuotaKey, QuotaInfo]:
         """Return what is used of each quota that has pods."""
         return self._infos.current()
 
     def _build(self, key: QuotaKey) -> QuotaInfo | None:
-        if self._tallies[key].is_empty:
-            del self._tallies[key]
-            return None
         return self._tallies[key].info()
 
 
@@ -223,12 +241,12 @@ class BudgetParts:
             self.remove(budget.namespace, name)
             return
         self._budgets.put(kept.namespace, name, kept)
-        self._lists.changed.add(kept.namespace)
+        self._lists.note(kept.namespace)
 
     def remove(self, namespace: str, name: str) -> None:
         """Remove a budget."""
         self._budgets.remove(namespace, name)
-        self._lists.changed.add(namespace)
+        self._lists.note(namespace)
 
     def current(self) -> dict[str, tuple[DisruptionBudget, ...]]:
         """Return the budgets of each namespace that has any."""

@@ -889,3 +889,24 @@ def test_nothing_is_kept_of_a_namespace_without_pods(cluster: Cluster) -> None:
     cluster.policies["team"] = NamespacePolicy(workload_type="service")
     cluster.put("a")
     assert cluster.scheduled_pod("a").is_service
+
+
+def test_of_what_is_gone_nothing_is_kept_where_nothing_asks_for_a_snapshot(
+    cluster: Cluster,
+) -> None:
+    """A process that no scheduler asks would keep the keys of all gangs that ever ran."""
+    cluster.put("stays", labels=GANG)
+    cluster.settle()
+    before = cluster.snapshot()
+    parts = cluster.snapshot_cache
+    built = (parts._nodes._infos, parts._gangs._infos, parts._quotas._infos)
+    for number in range(10):
+        name = f"past-{number}"
+        labels = {**GANG, GROUP: name, keys.QUOTA_NAME: name}
+        for node in (name, ""):
+            cluster.put(name, node, labels=labels)
+            cluster.pod_cache.remove(("team", name))
+    assert [set(values.changed) for values in built] == [set(), set(), set()]
+    assert cluster.snapshot() == before
+    cluster.put("again", labels={**GANG, GROUP: "past-1"})
+    assert len(cluster.snapshot().gangs) == len(before.gangs) + 1

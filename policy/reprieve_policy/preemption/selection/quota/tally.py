@@ -92,5 +92,8 @@ def quota_infos_of(
 
 
 def _add(total: Counter[str], amounts: Amounts, sign: int) -> None:
+    """Add the amounts; a resource of which nothing is left is forgotten: pods may make up names."""
     for name, amount in amounts.items():
         total[name] += sign * amount
+        if not total[name]:
+            del total[name]

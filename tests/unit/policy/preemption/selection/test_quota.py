@@ -9,7 +9,7 @@ from reprieve_policy.kube.limits.quota import Quota
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import REASON_MESSAGES, DryRunStatus, RefusalReason
 from reprieve_policy.preemption.selection.explain import explain_preemptor
-from reprieve_policy.preemption.selection.quota.tally import quota_infos_of
+from reprieve_policy.preemption.selection.quota.tally import QuotaTally, quota_infos_of
 from reprieve_policy.preemption.selection.snapshot import (
     GangKey,
     NodeInfo,
@@ -244,3 +244,21 @@ def test_a_preemptor_that_takes_no_victims_is_told_why() -> None:
     assert explain_preemptor(NON_PREEMPTIBLE, snapshot) == selection.Refusal(
         EXCEEDED, REASON_MESSAGES[EXCEEDED]
     )
+
+
+def test_nothing_is_kept_of_resources_that_only_pods_of_the_past_requested() -> None:
+    """A tenant may create and delete any number of pods, each with names of its own."""
+    tally = QuotaTally()
+    tally.add_pod(in_quota("stays", 1))
+    expected = tally.info()
+    for number in range(10):
+        made_up = {f"example.com/{number}": 1}
+        past = replace(kept(f"past-{number}", 1), amounts=made_up)
+        demand = replace(a_pod_demand(f"pending-{number}"), amounts=made_up)
+        pending = replace(asking(1, counts_against_min=True), demand=demand)
+        tally.add_pod(past)
+        tally.add_pending_pod(pending)
+        assert made_up.keys() <= tally.info().usage.non_preemptible_request.keys()
+        tally.remove_pod(past)
+        tally.remove_pending_pod(pending)
+    assert tally.info() == expected
