@@ -63,11 +63,18 @@ class FixedClusterView:
     """How often `find_unseen` was called."""
     lookups_until_seen: int = 0
     """So many lookups of the preemptor return `None`, as if the watch had not seen it yet."""
+    gang_lookups: int = 0
+    """How often a preemptor was looked up with its gang."""
+
+    def pending_pod(self, uid: str) -> Preemptor | None:
+        self.lookups_until_seen -= 1
+        return self._find(uid) if self.lookups_until_seen < 0 else None
 
     def preemptor(self, uid: str) -> Preemptor | None:
-        self.lookups_until_seen -= 1
-        if self.lookups_until_seen >= 0:
-            return None
+        self.gang_lookups += 1
+        return self._find(uid)
+
+    def _find(self, uid: str) -> Preemptor | None:
         return next((found for found in self.preemptors if found.demand.uid == uid), None)
 
     def find_unseen(self, node: str, uids: Iterable[str]) -> str | None:

@@ -56,6 +56,8 @@ _MAX_WAITED_FOR = 5_000
 """Nodes and pods that a wait was spent on; some 1 MB."""
 _MAX_RECORDED_REFUSALS = 16
 """Pods whose first refusal is recorded after one call; a scheduler asks again."""
+_MAX_WAITING_RECORDINGS = 16
+"""Calls whose refusals are to be recorded; beyond that, those of a call are left out."""
 _ANSWER_GRACE_SECONDS = 0.5
 """After the deadline, to encode and send what was found by then. The scheduler's own timeout is a
 second after the deadline."""
@@ -155,6 +157,8 @@ class Extender:
         self._in_flight = 0
         self._body_reads: list[asyncio.Timeout] = []
         self._decision_lock = asyncio.Lock()
+        self._recordings: set[asyncio.Task[None]] = set()
+        self._recording_lock = asyncio.Lock()
 
     async def answer(
         self,
@@ -261,7 +265,7 @@ class Extender:
             if deadline.is_missed or is_disconnected():
                 return self._respond(CallOutcome.LATE)
             if decision.best is None and decision.claim is None and decision.reason is None:
-                await self._record_refusals(preemptor, nodes)
+                self._record_refusals_in_background(preemptor, nodes)
             return self._accept(
                 preemptor,
                 decision,
@@ -285,32 +289,56 @@ class Extender:
             return []
         return [node for node in snapshot.nodes if node not in args.candidates]
 
-    async def _record_refusals(self, preemptor: Preemptor, nodes: Iterable[str]) -> None:
+    def _record_refusals_in_background(self, preemptor: Preemptor, nodes: Iterable[str]) -> None:
         """Record which pods are refused on a ground that their owners can renew.
 
         The guard records those that a scheduler deletes. Without this, a pod that is never offered
         to a scheduler would be protected for as long as its owner renews the ground.
         """
-        if self._refusal_recorder is not None:
-            pods = await asyncio.to_thread(
-                selection.renewably_refused,
-                preemptor,
-                self._cluster_view.observed_snapshot(),
-                nodes,
-                _MAX_RECORDED_REFUSALS,
-            )
-            self._refusal_recorder.record_in_background(map(PodIdentity.of, pods))
+        recorder = self._refusal_recorder
+        if recorder is not None and len(self._recordings) < _MAX_WAITING_RECORDINGS:
+            snapshot = self._cluster_view.observed_snapshot()
+            # No answer waits for it.
+            task = asyncio.create_task(self._record_refusals(recorder, preemptor, snapshot, nodes))
+            self._recordings.add(task)
+            task.add_done_callback(self._recordings.discard)
+
+    async def _record_refusals(
+        self,
+        recorder: RefusalRecorder,
+        preemptor: Preemptor,
+        snapshot: Snapshot,
+        nodes: Iterable[str],
+    ) -> None:
+        # One at a time: together they would slow down the decisions.
+        async with self._recording_lock:
+            # A time of its own: the search for victims may have taken all of the call's.
+            deadline = _Deadline(self._monotonic() + self._timeout_seconds, self._monotonic)
+            try:
+                pods = await asyncio.to_thread(
+                    selection.renewably_refused,
+                    preemptor,
+                    snapshot,
+                    deadline.until_over(nodes),
+                    _MAX_RECORDED_REFUSALS,
+                )
+            except Exception:  # noqa: BLE001 - our own fault, which must not end the others
+                _LOG.exception("search for refused pods failed")
+                return
+            recorder.record_in_background(map(PodIdentity.of, pods))
 
     def _find_preemptor(self, uid: str) -> Preemptor | None:
-        """Return the pod if one of the configured schedulers may preempt for it now."""
-        found = self._cluster_view.preemptor(uid)
-        if (
-            found is None
-            or found.is_gated
-            or (self._schedulers and found.scheduler not in self._schedulers)
-        ):
-            return None
-        return found
+        """Return the pod with its gang; `None` if no preemption for it may happen now."""
+        return self._cluster_view.preemptor(uid) if self._is_preemptor(uid) else None
+
+    def _is_preemptor(self, uid: str) -> bool:
+        """True if one of the configured schedulers may preempt for the pod now."""
+        found = self._cluster_view.pending_pod(uid)
+        return (
+            found is not None
+            and not found.is_gated
+            and (not self._schedulers or found.scheduler in self._schedulers)
+        )
 
     async def _wait_until_seen(self, args: PreemptionArgs, deadline: "_Deadline") -> list[str]:
         """Wait a little for the watches; return the nodes whose victims they have seen.
@@ -322,7 +350,8 @@ class Extender:
         wait = _Deadline(min(began_at + _WATCH_LAG_SECONDS, deadline.at), self._monotonic)
         unseen = dict.fromkeys(args.candidates, "")
         while True:
-            preemptor_found = self._find_preemptor(args.preemptor_uid) is not None
+            # By itself: a large gang takes long to put together.
+            preemptor_found = self._is_preemptor(args.preemptor_uid)
             # Without this, a client that invents a preemptor would make each pass check every node.
             if preemptor_found or wait.is_over:
                 unseen = self._find_unseen(unseen, args)

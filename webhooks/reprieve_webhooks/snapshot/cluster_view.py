@@ -24,8 +24,11 @@ class ClusterView(Protocol):
         That is what admins change. A changed Job or group of a tenant shows a moment later.
         """
 
+    def pending_pod(self, uid: str) -> Preemptor | None:
+        """Return a pod that waits for a node, by itself; `None` where no watch has it."""
+
     def preemptor(self, uid: str) -> Preemptor | None:
-        """Return a pod that waits for a node; `None` where no watch has it."""
+        """Return the same with the rest of its gang, which may take milliseconds."""
 
     def find_unseen(self, node: str, uids: Iterable[str]) -> str | None:
         """Return one of these pods that the watches do not know as a victim of that node.

@@ -158,8 +158,12 @@ class ClusterInformers:
         self._reclassification_requested.set()
         return False
 
+    def pending_pod(self, uid: str) -> Preemptor | None:
+        """Return a pod that waits for a node, by itself; `None` where no watch has it."""
+        return self._snapshot_cache.pending_pod(uid)
+
     def preemptor(self, uid: str) -> Preemptor | None:
-        """Return a pod that waits for a node; `None` where no watch has it."""
+        """Return the same with the rest of its gang, which may take milliseconds."""
         return self._snapshot_cache.preemptor(uid)
 
     def find_unseen(self, node: str, uids: Iterable[str]) -> str | None:

@@ -130,6 +130,10 @@ class SnapshotCache:
         gangs_here = {pod.gang for pod in on_node.values()} if elsewhere else set()
         return next((uid for gang, uid in elsewhere.items() if gang not in gangs_here), None)
 
+    def pending_pod(self, uid: str) -> Preemptor | None:
+        """Return a pod that waits, by itself; `None` if no such pod waits."""
+        return self._pending.get(uid)
+
     def preemptor(self, uid: str) -> Preemptor | None:
         """Return a pod that waits, with the rest of its gang; `None` if no such pod waits."""
         preemptor = self._pending.get(uid)

@@ -33,6 +33,7 @@ class Eligibility:
         self._evicted_gangs: dict[GangKey, GangInfo | None] = {}
         self._members: dict[GangKey, tuple[ScheduledPod, ...]] = {}
         self._has_leaving_members: dict[GangKey, bool] = {}
+        self._is_renewed_by_leaving: dict[GangKey, bool] = {}
         self._totals: dict[GangKey, GangTotals] = {}
 
     def reason(self, pod: ScheduledPod) -> RefusalReason | None:
@@ -73,20 +74,10 @@ class Eligibility:
         """True if the pod's owner can renew the reason why it is no victim (`first_refusal`)."""
         reason, gang = self.reason(pod), self.evicted_gang(pod)
         if reason is RefusalReason.MIN_AVAILABLE and pod.gang is not None:
-            # Others of the gang leave: otherwise all of it would go. Those that leave for this
-            # preemptor are of the same round, and the guard marks the pod in a moment.
-            own = self.preemptor.demand.uid
-            return any(
-                member.release is not None and member.release.preemptor_uid != own
-                for member in self._leaving_members(
-                    self.affected_members(self.snapshot.gangs[pod.gang])
-                )
-            )
+            return self._is_renewed_by_leaving_members(pod.gang)
         if reason is RefusalReason.ALREADY_LEAVING and gang is not None:
-            return not self.pod_eligibility.is_leaving(pod) and all(
-                self.pod_eligibility.release_certainty(member) is ReleaseCertainty.HELD_BY_BUDGET
-                for member in self._leaving_members(self.affected_members(gang))
-            )
+            is_leaving = self.pod_eligibility.is_leaving(pod)
+            return not is_leaving and self._is_renewed_by_leaving_members(gang.key)
         if reason is RefusalReason.GANG and gang is not None:
             found = self.protecting_member(gang)
             reason = None if found is None else found[1]
@@ -212,6 +203,33 @@ class Eligibility:
             member
             for member in members
             if member.is_leaving and self.pod_eligibility.is_leaving(member)
+        )
+
+    def _is_renewed_by_leaving_members(self, key: GangKey) -> bool:
+        """True if the gang's owner can renew a refusal by having one pod after another leave."""
+        if key not in self._is_renewed_by_leaving:
+            # Once: a large gang has many pods that ask.
+            gang = self.snapshot.gangs[key]
+            leaving = self._leaving_members(self.affected_members(gang))
+            self._is_renewed_by_leaving[key] = (
+                self._are_held_by_budgets(leaving)
+                if self._evicted_gangs[key] is not None
+                else self._leaves_for_others(leaving)
+            )
+        return self._is_renewed_by_leaving[key]
+
+    def _are_held_by_budgets(self, leaving: Iterable[ScheduledPod]) -> bool:
+        return all(
+            self.pod_eligibility.release_certainty(member) is ReleaseCertainty.HELD_BY_BUDGET
+            for member in leaving
+        )
+
+    def _leaves_for_others(self, leaving: Iterable[ScheduledPod]) -> bool:
+        # Of a gang that can spare no pod, others leave: otherwise all of it would go. Those that
+        # leave for this preemptor are of the same round, and the guard marks the pod in a moment.
+        own = self.preemptor.demand.uid
+        return any(
+            member.release is not None and member.release.preemptor_uid != own for member in leaving
         )
 
     def _own_release_certainty(self, pod: ScheduledPod) -> ReleaseCertainty:

@@ -341,6 +341,15 @@ async def test_while_pods_have_an_old_policy_the_scheduler_uses_its_own_choice()
         assert status == 503
 
 
+@pytest.mark.usefixtures("short_watch_lag")
+async def test_while_it_waits_the_gang_of_the_preemptor_is_not_put_together() -> None:
+    """Without this, a gang of thousands of pods would take the time of reviews at each look."""
+    async with serving(FixedClusterView([a_scheduled_pod("a", "one")])) as called:
+        status, _ = await called.refused(an_extender_call({"one": ["unseen"]}))
+        assert status == 503
+        assert called.cluster_view.gang_lookups == 1
+
+
 async def test_a_watch_that_is_a_moment_behind_is_waited_for() -> None:
     async with serving(
         FixedClusterView([a_scheduled_pod("a", "one")], lookups_until_seen=3)

@@ -3,8 +3,10 @@
 Without this, its owner would hold a preemptor for as long as decoy Jobs keep coming.
 """
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from reprieve_policy import keys
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.config.walltime import Walltime
+from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.cost import WorkProgress
 from reprieve_policy.preemption.selection.snapshot import GangKey, Release, ScheduledPod
 from reprieve_testing.objects.cluster_views import (
@@ -25,7 +28,8 @@ from reprieve_testing.objects.cluster_views import (
     a_scheduled_pod,
     an_extender_call,
 )
-from reprieve_testing.servers.stub_api import StubApi, stub_api, until
+from reprieve_testing.servers.stub_api import DEADLINE_SECONDS, StubApi, stub_api, until
+from reprieve_webhooks.extender import service
 from reprieve_webhooks.extender.metrics import CallOutcome, ExtenderMetrics
 from reprieve_webhooks.extender.service import Extender, ExtenderResponse
 from reprieve_webhooks.snapshot.recent_choices import RecentVictimSets
@@ -43,15 +47,19 @@ class Called:
     """An extender whose records of refusals go to a stub API server."""
 
     def __init__(self, stub: StubApi, extender: Extender, view: FixedClusterView) -> None:
-        self.stub, self._extender, self.view = stub, extender, view
+        self.stub, self.extender, self.view = stub, extender, view
 
     async def call(self, **proposed: Iterable[str]) -> CallOutcome:
         async def read() -> bytes:
             return an_extender_call(proposed)
 
-        response = await self._extender.answer(read)
+        response = await self.extender.answer(read)
         assert isinstance(response, ExtenderResponse)
         return response.outcome
+
+    async def searched(self) -> None:
+        """Wait until no search for refused pods is under way."""
+        await until(lambda: not self.extender._recordings)
 
     def recorded(self) -> list[str]:
         return [
@@ -96,6 +104,7 @@ async def test_after_the_ceiling_the_pod_is_a_victim(tmp_path: Path) -> None:
         assert await called.call(one="a") is CallOutcome.CHOSEN
         called.view.scheduled_pods = [replace(refused, refused_since=NOW)]
         assert await called.call(one="a") is CallOutcome.NOTHING
+        await called.searched()
         assert called.recorded() == []
 
 
@@ -129,4 +138,68 @@ async def test_nothing_is_recorded_if_another_pod_makes_room(tmp_path: Path) -> 
         assert await called.call(one="a", two="b") is CallOutcome.CHOSEN
         called.view.preemptors = [a_preemptor(never_preempts=True)]
         assert await called.call(one="a", two="b") is CallOutcome.NOTHING
+        await called.searched()
         assert called.recorded() == []
+
+
+@contextmanager
+def endless_search(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let no search for refused pods end before the context does."""
+    may_end, search = threading.Event(), selection.renewably_refused
+
+    def waiting(*arguments: Any) -> tuple[ScheduledPod, ...]:
+        may_end.wait()
+        return search(*arguments)
+
+    with monkeypatch.context() as during_it:
+        during_it.setattr(selection, "renewably_refused", waiting)
+        try:
+            yield
+        finally:
+            may_end.set()
+
+
+async def test_no_answer_waits_for_the_search_for_refused_pods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with extender(tmp_path, nearly_complete("a")) as called:
+        with endless_search(monkeypatch):
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                for _ in range(service._MAX_WAITING_RECORDINGS + 2):
+                    assert await called.call(one="a") is CallOutcome.NOTHING
+            assert called.recorded() == []
+            assert len(called.extender._recordings) == service._MAX_WAITING_RECORDINGS
+        await until(lambda: called.recorded() == ["pod-a"])
+        await called.searched()
+
+
+async def test_the_search_for_refused_pods_ends_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times, searched = [0.0], list[str]()
+
+    def search(_: object, __: object, nodes: Iterable[str], ___: object) -> tuple[()]:
+        for node in nodes:
+            searched.append(node)
+            times.append(4.0)
+        return ()
+
+    monkeypatch.setattr(selection, "renewably_refused", search)
+    async with extender(tmp_path, nearly_complete("a"), nearly_complete("b", "two")) as called:
+        called.extender._monotonic = lambda: times[-1]
+        assert await called.call(one="a", two="b") is CallOutcome.NOTHING
+        await called.searched()
+        assert searched == ["one"]
+
+
+async def test_a_search_that_fails_does_not_keep_later_refusals_from_being_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with extender(tmp_path, nearly_complete("a")) as called:
+        with monkeypatch.context() as during_it:
+            during_it.setattr(selection, "renewably_refused", None)
+            assert await called.call(one="a") is CallOutcome.NOTHING
+            await called.searched()
+        assert "search for refused pods failed" in caplog.text
+        assert await called.call(one="a") is CallOutcome.NOTHING
+        await until(lambda: called.recorded() == ["pod-a"])

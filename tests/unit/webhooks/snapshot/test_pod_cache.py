@@ -138,6 +138,21 @@ def test_scheduled_pods_are_on_their_nodes_and_pending_pods_are_preemptors(
     assert cluster.snapshot_cache.preemptor("uid-a") is None
 
 
+def test_a_pending_pod_is_found_without_its_gang_too(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        cluster.put(name, "", labels=GANG)
+    with_its_gang = cluster.snapshot_cache.preemptor("uid-a")
+    assert with_its_gang is not None
+    assert [demand.uid for demand in with_its_gang.pending_members] == ["uid-b"]
+    monkeypatch.setattr(snapshot_builder, "with_gang", None)
+    found = cluster.snapshot_cache.pending_pod("uid-a")
+    assert found is not None
+    assert found.pending_members == ()
+    assert cluster.snapshot_cache.pending_pod("uid-c") is None
+
+
 def test_a_scheduled_pod_is_no_longer_pending(cluster: Cluster) -> None:
     cluster.put("a", "", status={"nominatedNodeName": "two"})
     assert [demand.uid for demand in cluster.snapshot().nodes["two"].nominated_pods] == ["uid-a"]
