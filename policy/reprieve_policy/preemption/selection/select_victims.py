@@ -193,11 +193,11 @@ def is_proposal_outdated(
     Of a native gang evicted as a unit, a scheduler also names the pods on other nodes.
     """
     missing = set(uids).difference(pod.uid for pod in node_info.pods)
-    gangs = [
-        gang
-        for pod in node_info.pods
-        if missing and (gang := eligibility.evicted_gang(pod)) is not None
-    ]
+    if not missing:
+        return False
+    # Once for each gang: without this, many pods of one large gang would take quadratic time.
+    pod_by_gang = {pod.gang: pod for pod in node_info.pods}
+    gangs = filter(None, map(eligibility.evicted_gang, pod_by_gang.values()))
     return not missing <= {member.uid for gang in gangs for member in gang.members}
 
 
