@@ -12,6 +12,7 @@ one that started last loses least and is the least important (`least_loss`), now
 from collections.abc import Sequence
 from operator import attrgetter
 
+from . import anti_affinity
 from .snapshot import AlikePods, NodeInfo, ScheduledPod
 
 _by_start = attrgetter("progress.started_at", "uid")
@@ -20,21 +21,19 @@ _by_start = attrgetter("progress.started_at", "uid")
 def on(node_info: NodeInfo) -> AlikePods:
     """Return the groups of a node's pods, which are made at the first call."""
     if not node_info.alike_pods:
-        node_info.alike_pods.append(_group(node_info.pods))
+        index = anti_affinity.index_of(node_info.pods, node_info.labels)
+        node_info.alike_pods.append(AlikePods(_group(node_info.pods), index))
     return node_info.alike_pods[0]
 
 
-def _group(pods: Sequence[ScheduledPod]) -> AlikePods:
+def _group(pods: Sequence[ScheduledPod]) -> Sequence[Sequence[ScheduledPod]]:
     groups: dict[tuple[object, ...], list[ScheduledPod]] = {}
     for pod in pods:
         key = _common(pod) if _may_be_alike(pod) else (pod.uid,)
         groups.setdefault(key, []).append(pod)
-    return AlikePods(
-        tuple(
-            tuple(sorted(group, key=_by_start, reverse=True)) if len(group) > 1 else (group[0],)
-            for group in groups.values()
-        ),
-        tuple({term for pod in pods for term in pod.anti_affinity}),
+    return tuple(
+        tuple(sorted(group, key=_by_start, reverse=True)) if len(group) > 1 else (group[0],)
+        for group in groups.values()
     )
 
 

@@ -30,7 +30,6 @@ from .snapshot import (
     NodeAffinityTerm,
     NodeInfo,
     PodDemand,
-    Preemptor,
     Requirement,
     ScheduledPod,
     SchedulingConstraints,
@@ -63,31 +62,6 @@ def satisfies(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     """True if the labels satisfy the requirement; no labels satisfy an unknown operator."""
     check = _OPERATORS.get(requirement.operator)
     return check is not None and check(labels.get(requirement.key), requirement.values)
-
-
-def keeps_away(anti_affinity: AntiAffinity, preemptor: Preemptor, node_info: NodeInfo) -> bool:
-    """True if a pod of the node with this anti-affinity keeps the preemptor away from it.
-
-    One that is too large counts only for a preemptor that takes back nodes. A scheduler that finds
-    that another does not fit proposes its own victims; without this, a user with such a pod would
-    end all choice on its node. Without the other, a node of which a pod does keep the preemptor
-    away would count as one with room, and no pod would leave the other lent nodes.
-    """
-    if anti_affinity == TOO_LARGE:
-        return preemptor.takes_back_nodes
-    key = anti_affinity.topology_key
-    return (
-        (not key or key in node_info.labels)
-        and _is_in_namespaces(anti_affinity, preemptor)
-        and all(satisfies(one, preemptor.labels) for one in anti_affinity.requirements)
-    )
-
-
-def _is_in_namespaces(anti_affinity: AntiAffinity, preemptor: Preemptor) -> bool:
-    required = anti_affinity.namespace_requirements
-    return preemptor.namespace in anti_affinity.namespaces or (
-        required is not None and all(satisfies(one, preemptor.namespace_labels) for one in required)
-    )
 
 
 def ports_conflict(first: frozenset[HostPortInfo], second: frozenset[HostPortInfo]) -> bool:

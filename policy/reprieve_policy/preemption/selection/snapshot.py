@@ -91,6 +91,20 @@ TOO_LARGE = AntiAffinity(frozenset(), ())
 """Of a pod whose terms are too large to be kept: whom it keeps away is unknown."""
 
 
+LabelKey = tuple[str, str, str | None]
+"""Whose label it is, its key, and its value; `None`: any value."""
+
+
+class PostedTerm(NamedTuple):
+    """A term of anti-affinity, by the labels of a preemptor that decide whether it matches."""
+
+    topology_key: str
+    asked: int
+    """How many of the wanted labels a preemptor must have: one for each requirement."""
+    wanted: Sequence[LabelKey]
+    excluded: Sequence[LabelKey]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingConstraints:
     """Which nodes a pod may run on at all."""
@@ -243,6 +257,10 @@ class ScheduledPod:
     """The guard reviews a scheduler's deletion: it has the operator evict the rest of its gang."""
     anti_affinity: tuple[AntiAffinity, ...] = ()
     """The pods that it keeps away."""
+    posted_terms: Sequence[PostedTerm] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    """What `anti_affinity` has made of them, once."""
 
     @property
     def is_leaving(self) -> bool:
@@ -263,12 +281,27 @@ class ScheduledPod:
         return loss.expected_loss(self.loss_inputs, self.progress, now)
 
 
+Repelling = tuple[int, str]
+"""A pod that keeps others away, by its place on its node, and the topology key of a term."""
+
+
+class AntiAffinityIndex(NamedTuple):
+    """The terms of a node's pods, by number; see `anti_affinity`."""
+
+    owners: list[Repelling]
+    asked: list[int]
+    """How many labels each asks for."""
+    asking_for_nothing: list[int]
+    postings: dict[LabelKey, list[int]]
+    """The terms that ask for a label, and each `~term` that excludes it."""
+
+
 class AlikePods(NamedTuple):
     """The pods of a node, by what decides whether they may be victims; see `alike_pods`."""
 
     groups: Sequence[Sequence[ScheduledPod]]
-    anti_affinity: Sequence[AntiAffinity]
-    """The anti-affinities of all of them, each once."""
+    anti_affinity: AntiAffinityIndex | None
+    """The anti-affinities of all of them; `None`: they have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

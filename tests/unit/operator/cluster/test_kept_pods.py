@@ -15,11 +15,11 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.kube.objects import controller_of
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.lifecycle.eviction import Source
-from reprieve_policy.preemption.selection import node_fit
+from reprieve_policy.preemption.selection import anti_affinity, node_fit
 from reprieve_policy.verdict import Violation
 from reprieve_testing import manifests
 from reprieve_testing.objects.builders import NOW
-from reprieve_testing.objects.snapshots import a_node_info, a_preemptor
+from reprieve_testing.objects.snapshots import a_preemptor, a_scheduled_pod
 
 MARKED = {keys.SOFT_EVICTION: "marked"}
 MARK = {keys.KOORDINATOR_SOFT_EVICTION: "true"}
@@ -139,8 +139,9 @@ def test_a_large_pod_with_anti_affinity_keeps_all_others_away(
     terms = [{"topologyKey": f"key-{number}", "labelSelector": selector} for number in MANY]
     rules = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     pod = msgspec.convert({"metadata": {"name": "p"}, "spec": {"affinity": rules}}, Pod)
-    found = node_fit.anti_affinity_of(kept_pods.prune(pod).spec, "team")
-    away = [one for one in found if node_fit.keeps_away(one, a_preemptor(), a_node_info("n"))]
+    terms = node_fit.anti_affinity_of(kept_pods.prune(pod).spec, "team")
+    index = anti_affinity.index_of([a_scheduled_pod("p", anti_affinity=terms)], {})
+    away = () if index is None else anti_affinity.matching(index, a_preemptor())
     assert bool(away) == is_kept
 
 

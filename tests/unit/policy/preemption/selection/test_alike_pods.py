@@ -255,5 +255,5 @@ def _groups(snapshot: Snapshot) -> Iterable[tuple[ScheduledPod, ...]]:
 def _ungrouped(snapshot: Snapshot) -> Snapshot:
     nodes = {name: replace(node_info) for name, node_info in snapshot.nodes.items()}
     for node_info in nodes.values():
-        node_info.alike_pods.append(AlikePods([(pod,) for pod in node_info.pods], ()))
+        node_info.alike_pods.append(AlikePods([(pod,) for pod in node_info.pods], None))
     return replace(snapshot, nodes=nodes)
