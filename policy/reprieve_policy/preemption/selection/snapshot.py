@@ -40,6 +40,10 @@ class HostPortInfo(NamedTuple):
     number: int
 
 
+PortNumber = tuple[str, int]
+"""A protocol and a port's number."""
+
+
 class Requirement(NamedTuple):
     """What a label must be: `In`, `NotIn`, `Exists`, `DoesNotExist`; on nodes `Gt`, `Lt`."""
 
@@ -123,6 +127,10 @@ class PodDemand:
     priority: int = 0
     amounts: Amounts = field(default_factory=dict)
     ports: frozenset[HostPortInfo] = frozenset()
+    port_numbers: frozenset[PortNumber] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    """What `node_fit` has made of them, once."""
     constraints: SchedulingConstraints = field(default_factory=SchedulingConstraints)
 
 
@@ -244,6 +252,10 @@ class ScheduledPod:
     """It states a class, a checkpoint, an eviction cost or a walltime of its own."""
     amounts: Amounts = field(default_factory=dict)
     ports: frozenset[HostPortInfo] = frozenset()
+    port_numbers: frozenset[PortNumber] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+    """What `node_fit` has made of them, once."""
     labels: Mapping[str, str] = field(default_factory=dict)
     quota: QuotaKey | None = None
     counts_against_min: bool = False

@@ -66,6 +66,11 @@ class DemandKind:
         wanted = {name: amount for name, amount in self.demand.amounts.items() if amount > 0}
         return {**wanted, _PODS: NANOS}
 
+    @cached_property
+    def wanted_ports(self) -> node_fit.WantedPorts:
+        """Its host ports."""
+        return node_fit.WantedPorts(self.demand.ports)
+
 
 @dataclass(frozen=True, eq=False)
 class KindOnNodes:
@@ -178,7 +183,7 @@ def fits(
         *node.info.nominated_pods,
         *placed,
     )
-    return not any(node_fit.ports_conflict(kind.demand.ports, pod.ports) for pod in there)
+    return not any(map(kind.wanted_ports.conflict_with, there))
 
 
 def places_lost(kind: KindOnNodes, others: Iterable[KindOnNodes]) -> int:

@@ -171,6 +171,17 @@ PORTS = {
         port(80, "10.0.0.2"),
         False,
     ),
+    "two ports at the same address do not conflict": (
+        port(80, "10.0.0.1"),
+        port(81, "10.0.0.1"),
+        False,
+    ),
+    "the same port at the same address conflicts, whatever others there are": (
+        port(80, "10.0.0.1") | port(81),
+        port(80, "10.0.0.1") | port(82),
+        True,
+    ),
+    "no port conflicts with none": (frozenset(), port(80), False),
     "a port at all addresses conflicts with one at any address": (
         port(80, "10.0.0.1"),
         port(80),
@@ -183,7 +194,8 @@ PORTS = {
 def test_whether_host_ports_are_free(
     mine: frozenset[HostPortInfo], its: frozenset[HostPortInfo], *, want: bool
 ):
-    assert node_fit.ports_conflict(mine, its) == want
+    assert node_fit.WantedPorts(mine).conflict_with(a_pod_demand(ports=its)) == want
+    assert node_fit.WantedPorts(its).conflict_with(a_pod_demand(ports=mine)) == want
 
 
 ONE = a_pod_demand(ports=port(80))
