@@ -10,7 +10,6 @@ from functools import partial
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import pod_state
-from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
 from reprieve_policy import keys
@@ -25,9 +24,6 @@ from reprieve_runtime.single_flight import SingleFlight
 _SNAPSHOT_TTL_SECONDS = 1.0
 _MAX_SNAPSHOTS = 256
 """Jobs whose state is cached."""
-_MAX_CONCURRENT_LISTS = 8
-"""Of the pods of Jobs. A list has the API server go through all pods of a Namespace, and a thousand
-Jobs may wait at a time for some of their pods."""
 _LABEL = "true"
 
 
@@ -45,7 +41,6 @@ class OwnerJobs:
     def __init__(self, writes: Writes, clock: Clock) -> None:
         self._writes = writes
         self._clock = clock
-        self._list_limiter = CallLimiter(_MAX_CONCURRENT_LISTS, keeps_share_free=True)
         self._snapshots: SingleFlight[tuple[str, str], _JobSnapshot | None] = SingleFlight(
             _ttl_of, limits=None, max_results=_MAX_SNAPSHOTS, monotonic=clock.monotonic
         )
@@ -85,13 +80,9 @@ class OwnerJobs:
         path, uid = _path_of(pod), _owner_uid(pod)
         if path is None:
             return None
-        read = partial(self._read_in_turn, path, pod.metadata.namespace or "", uid)
+        read = partial(self._read_snapshot, path, pod.metadata.namespace or "", uid)
         # Not by the uid alone: a pod of another tenant may name it as its owner's.
         return await self._snapshots.do((path, uid), read)
-
-    async def _read_in_turn(self, path: str, namespace: str, uid: str) -> _JobSnapshot | None:
-        async with self._list_limiter.acquire(CallPriority.TERMINATE, namespace):
-            return await self._read_snapshot(path, namespace, uid)
 
     async def _read_snapshot(self, path: str, namespace: str, uid: str) -> _JobSnapshot | None:
         job = await self._read_job(path, uid)

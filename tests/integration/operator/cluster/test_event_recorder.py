@@ -207,8 +207,8 @@ async def test_a_waiting_event_is_written_when_the_term_ends() -> None:
 async def test_a_namespace_whose_events_get_no_answer_does_not_hold_up_those_of_others(
     *, is_drain: bool
 ) -> None:
-    written = PartlyHanging()
-    recorder, _ = a_recorder(written, CallLimiter(64, keeps_share_free=True))
+    written, slots = PartlyHanging(), CallLimiter(64, keeps_share_free=True)
+    recorder, _ = a_recorder(written, slots)
     for number in range(30):
         recorder.event(pod(f"a-{number}", "slow-a"), "CheckpointUnanswered", "slow")
         recorder.event(pod(f"b-{number}", "slow-b"), "CheckpointUnanswered", "slow")
@@ -217,6 +217,8 @@ async def test_a_namespace_whose_events_get_no_answer_does_not_hold_up_those_of_
     await written.until(1)
     assert written.told == [("CheckpointUnanswered", "unanswered")]
     assert written.hanging == 2, "one write of each namespace"
+    held = [slots.count(name) for name in ("slow-a", "slow-b")]
+    assert held == [0, 0], "they take from no share of calls about victims"
     written.may_go_on.set()
     await written.until(61)
     running.cancel()

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +11,6 @@ import msgspec
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
-from reprieve_operator.replacements import owner_jobs
 from reprieve_operator.replacements.owner_jobs import OwnerJobs
 from reprieve_policy.kube.jobs import Job
 from reprieve_testing.objects.builders import NOW
@@ -55,27 +53,6 @@ async def test_victims_of_one_job_share_what_was_read_for_a_second():
         assert len(found.other_pods) == 1
         reads.append((cluster.reads, cluster.lists))
     assert reads == [(1, 1), (1, 1), (2, 2)]
-
-
-async def test_of_many_jobs_a_few_are_read_at_a_time():
-    cluster, under_way, most = Cluster(), 0, 0
-
-    async def get(path: str, _: object) -> Job:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
-        await asyncio.sleep(0)
-        under_way -= 1
-        return msgspec.convert(JOB | {"metadata": JOB["metadata"] | {"uid": path}}, Job)
-
-    cluster.get = get
-    pods = [a_pod_of_the_job("a", f"team-{number % 10}") for number in range(500)]
-    for number, pod in enumerate(pods):
-        (owner,) = pod.metadata.ownerReferences
-        owners = [replace(owner, name=f"j-{number}")]
-        pods[number] = replace(pod, metadata=replace(pod.metadata, ownerReferences=owners))
-    await asyncio.gather(*map(cluster.jobs.get, pods))
-    assert 0 < most <= owner_jobs._MAX_CONCURRENT_LISTS
 
 
 async def test_a_pod_of_another_namespace_that_names_the_same_owner_changes_nothing():
