@@ -112,30 +112,21 @@ def _terms_of(term: AntiAffinity) -> Iterator[PostedTerm]:
 
 
 def _term(term: AntiAffinity, namespaces: Sequence[Requirement]) -> PostedTerm:
-    required = [(_POD, one) for one in term.requirements]
-    required += [(_NAMESPACE, one) for one in namespaces]
-    return PostedTerm(
-        term.topology_key,
-        sum(one.operator not in _EXCLUDES for _, one in required),
-        tuple(
-            label
-            for kind, one in required
-            if one.operator not in _EXCLUDES
-            for label in _labels_about(kind, one)
-        ),
-        tuple(
-            label
-            for kind, one in required
-            if one.operator in _EXCLUDES
-            for label in _labels_about(kind, one)
-        ),
-    )
+    asked = 0
+    wanted: list[LabelKey] = []
+    excluded: list[LabelKey] = []
+    for kind, requirements in ((_POD, term.requirements), (_NAMESPACE, namespaces)):
+        for required in requirements:
+            if required.operator in _EXCLUDES:
+                excluded += _labels_about(kind, required)
+            else:
+                asked += 1
+                wanted += _labels_about(kind, required)
+    return PostedTerm(term.topology_key, asked, tuple(wanted), tuple(excluded))
 
 
-def _labels_about(kind: str, required: Requirement) -> Iterator[LabelKey]:
+def _labels_about(kind: str, required: Requirement) -> Sequence[LabelKey]:
     """Return the labels that it is about; none for an unknown operator, which none satisfy."""
     if required.operator in _ABOUT_VALUES:
-        for value in set(required.values):
-            yield kind, required.key, value
-    elif required.operator in _ABOUT_KEY:
-        yield kind, required.key, None
+        return [(kind, required.key, value) for value in set(required.values)]
+    return [(kind, required.key, None)] if required.operator in _ABOUT_KEY else ()

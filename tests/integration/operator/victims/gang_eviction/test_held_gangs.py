@@ -91,6 +91,13 @@ def preempt(cluster: HoldsPods, name: str) -> None:
     cluster.show(name, labels={keys.SOFT_EVICTION: mark.MARKED}, annotations=BY_GUARD)
 
 
+async def preempt_one_more(cluster: HoldsPods, name: str) -> None:
+    """Add a pod to the gang, have it preempted, and wait until it saves."""
+    cluster.create(name, labels=gang("g"), annotations=SAVES)
+    preempt(cluster, name)
+    await until(lambda: cluster.phase(name) is Phase.HINTED)
+
+
 async def test_the_hold_of_one_pod_keeps_none_from_a_preemptor() -> None:
     cluster = HoldsPods(ceiling_seconds=1, resync_seconds=0.2)
     await hold_small_while_large_saves_for_a_preemptor(cluster)
@@ -129,9 +136,7 @@ async def test_a_pod_does_not_wait_for_one_of_a_held_gang_that_is_gone() -> None
     await hold_small_while_large_saves_for_a_preemptor(cluster)
     await until(lambda: cluster.phase("small") is Phase.CANCELLED)
     cluster.policy.current = PolicySettings(ceiling_seconds=10**6)
-    cluster.create("third", labels=gang("g"), annotations=SAVES)
-    preempt(cluster, "third")
-    await until(lambda: cluster.phase("third") is Phase.HINTED)
+    await preempt_one_more(cluster, "third")
     cluster.answer("third")
     await until(lambda: "large" in cluster.deleted)
     cluster.end("large")
@@ -145,12 +150,8 @@ async def test_who_cancels_one_pod_of_a_held_gang_cancels_the_others() -> None:
     await hold_small_while_large_saves_for_a_preemptor(cluster)
     await until(lambda: cluster.phase("small") is Phase.CANCELLED)
     cluster.policy.current = PolicySettings(ceiling_seconds=10**6)
-    cluster.create("third", labels=gang("g"), annotations=SAVES)
-    preempt(cluster, "third")
-    await until(lambda: cluster.phase("third") is Phase.HINTED)
-    cluster.create("fourth", labels=gang("g"), annotations=SAVES)
-    preempt(cluster, "fourth")
-    await until(lambda: cluster.phase("fourth") is Phase.HINTED)
+    await preempt_one_more(cluster, "third")
+    await preempt_one_more(cluster, "fourth")
     cluster.show("third", labels={keys.SOFT_EVICTION: ""}, annotations=dict.fromkeys(BY_GUARD, ""))
     await until(lambda: cluster.phase("fourth") is Phase.CANCELLED)
     await cluster.registry.close()
