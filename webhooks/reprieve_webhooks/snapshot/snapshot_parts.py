@@ -246,7 +246,7 @@ class BudgetParts:
     def remove(self, namespace: str, name: str) -> None:
         """Remove a budget."""
         self._budgets.remove(namespace, name)
-        self._lists.note(namespace)
+        self._lists.note(namespace, is_gone=not self._budgets.get(namespace))
 
     def current(self) -> dict[str, tuple[DisruptionBudget, ...]]:
         """Return the budgets of each namespace that has any."""
