@@ -398,7 +398,7 @@ def test_a_changed_policy_shows_in_all_pods(cluster: Cluster) -> None:
 
 
 def test_what_a_quota_uses_is_summed_as_its_pods_come_and_go(cluster: Cluster) -> None:
-    of_quota = a_quota("shared", "admin", "team")
+    of_quota = replace(a_quota("shared", "admin", "team"), max_amounts={"cpu": NANOS})
     cluster.facts = replace(cluster.facts, quotas=Quotas([of_quota]))
 
     def cpus() -> tuple[int, ...]:
@@ -425,6 +425,25 @@ def test_what_a_quota_uses_is_summed_as_its_pods_come_and_go(cluster: Cluster) -
         cluster.pod_cache.remove(("team", name))
     assert cluster.snapshot().quota_infos == {}
     assert cluster.snapshot_cache._quotas._tallies == {}
+
+
+def test_a_snapshot_has_what_the_quota_bounds_by_then(cluster: Cluster) -> None:
+    unbounded = a_quota("shared", "admin", "team")
+    bounded = replace(unbounded, max_amounts={"cpu": NANOS})
+    cluster.facts = replace(cluster.facts, quotas=Quotas())
+
+    def used(*quotas: Quota) -> list[Mapping[str, int]]:
+        current = {quota.key: quota for quota in quotas}
+        found = cluster.snapshot_cache.snapshot(NOW, PolicySettings(), current)
+        return [info.usage.used for info in found.quota_infos.values()]
+
+    cluster.facts.quotas.put(unbounded)
+    cluster.put("a", spec=asking("1"))
+    assert used(unbounded) == [{}]
+    assert used(bounded) == [{"cpu": NANOS}]
+    assert used() == []
+    assert used(bounded) == [{"cpu": NANOS}]
+    assert used(unbounded) == [{}]
 
 
 def asking(cpu: str) -> Any:
