@@ -188,11 +188,9 @@ class SnapshotBuilder:
             self.policy.settings,
             self.now,
         )
-        return replace(
-            snapshot,
-            quotas=self._quotas.current(),
-            quota_infos=quota_infos_of(pods, waiting),
-        )
+        quotas = self._quotas.current()
+        quota_infos = quota_infos_of(quotas, pods, waiting)
+        return replace(snapshot, quotas=quotas, quota_infos=quota_infos)
 
     def _facts_of(self, pod: Pod) -> Facts:
         namespace = pod.metadata.namespace or ""

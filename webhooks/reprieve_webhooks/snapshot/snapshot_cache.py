@@ -154,6 +154,6 @@ class SnapshotCache:
             gangs=self._gangs.current(),
             budgets=self._budgets.current(),
             quotas=quotas,
-            quota_infos=self._quotas.current(),
+            quota_infos=self._quotas.current(quotas),
             settings=settings,
         )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Generic, TypeVar
 
-from reprieve_policy.kube.limits.quota import QuotaKey
+from reprieve_policy.kube.limits.quota import Quota, QuotaKey
 from reprieve_policy.preemption.selection import alike_pods, snapshot_builder
 from reprieve_policy.preemption.selection.quota.tally import QuotaTally
 from reprieve_policy.preemption.selection.snapshot import (
@@ -206,6 +206,8 @@ class QuotaParts:
 
     def __init__(self) -> None:
         self._tallies: dict[QuotaKey, QuotaTally] = {}
+        self._quotas: Mapping[QuotaKey, Quota] = {}
+        """As of the last snapshot."""
         self._infos: _BuiltValues[QuotaKey, QuotaInfo] = _BuiltValues(self._build)
 
     def changed_tally(self, quota: QuotaKey) -> QuotaTally:
@@ -219,12 +221,17 @@ class QuotaParts:
             del self._tallies[quota]
             self._infos.note(quota, is_gone=True)
 
-    def current(self) -> dict[QuotaKey, QuotaInfo]:
-        """Return what is used of each quota that has pods."""
+    def current(self, quotas: Mapping[QuotaKey, Quota]) -> dict[QuotaKey, QuotaInfo]:
+        """Return what is used of each of the quotas that has pods."""
+        before, self._quotas = self._quotas, quotas
+        for key in self._tallies:
+            if quotas.get(key) is not before.get(key):
+                self._infos.note(key)
         return self._infos.current()
 
     def _build(self, key: QuotaKey) -> QuotaInfo | None:
-        return self._tallies[key].info()
+        quota = self._quotas.get(key)
+        return None if quota is None else self._tallies[key].info(quota)
 
 
 class BudgetParts:
@@ -246,7 +253,7 @@ class BudgetParts:
     def remove(self, namespace: str, name: str) -> None:
         """Remove a budget."""
         self._budgets.remove(namespace, name)
-        self._lists.note(namespace)
+        self._lists.note(namespace, is_gone=not self._budgets.get(namespace))
 
     def current(self) -> dict[str, tuple[DisruptionBudget, ...]]:
         """Return the budgets of each namespace that has any."""

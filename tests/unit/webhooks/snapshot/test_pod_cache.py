@@ -398,7 +398,7 @@ def test_a_changed_policy_shows_in_all_pods(cluster: Cluster) -> None:
 
 
 def test_what_a_quota_uses_is_summed_as_its_pods_come_and_go(cluster: Cluster) -> None:
-    of_quota = a_quota("shared", "admin", "team")
+    of_quota = replace(a_quota("shared", "admin", "team"), max_amounts={"cpu": NANOS})
     cluster.facts = replace(cluster.facts, quotas=Quotas([of_quota]))
 
     def cpus() -> tuple[int, ...]:
@@ -425,6 +425,25 @@ def test_what_a_quota_uses_is_summed_as_its_pods_come_and_go(cluster: Cluster) -
         cluster.pod_cache.remove(("team", name))
     assert cluster.snapshot().quota_infos == {}
     assert cluster.snapshot_cache._quotas._tallies == {}
+
+
+def test_a_snapshot_has_what_the_quota_bounds_by_then(cluster: Cluster) -> None:
+    unbounded = a_quota("shared", "admin", "team")
+    bounded = replace(unbounded, max_amounts={"cpu": NANOS})
+    cluster.facts = replace(cluster.facts, quotas=Quotas())
+
+    def used(*quotas: Quota) -> list[Mapping[str, int]]:
+        current = {quota.key: quota for quota in quotas}
+        found = cluster.snapshot_cache.snapshot(NOW, PolicySettings(), current)
+        return [info.usage.used for info in found.quota_infos.values()]
+
+    cluster.facts.quotas.put(unbounded)
+    cluster.put("a", spec=asking("1"))
+    assert used(unbounded) == [{}]
+    assert used(bounded) == [{"cpu": NANOS}]
+    assert used() == []
+    assert used(bounded) == [{"cpu": NANOS}]
+    assert used(unbounded) == [{}]
 
 
 def asking(cpu: str) -> Any:
@@ -910,18 +929,36 @@ def test_of_what_is_gone_nothing_is_kept_where_nothing_asks_for_a_snapshot(
     cluster: Cluster,
 ) -> None:
     """A process that no scheduler asks would keep the keys of all gangs that ever ran."""
+    names = [f"past-{number}" for number in range(10)]
+    quotas = Quotas(a_quota(name, "admin") for name in names)
+    cluster.facts = replace(cluster.facts, quotas=quotas)
     cluster.put("stays", labels=GANG)
     cluster.settle()
     before = cluster.snapshot()
     parts = cluster.snapshot_cache
-    built = (parts._nodes._infos, parts._gangs._infos, parts._quotas._infos)
-    for number in range(10):
-        name = f"past-{number}"
+    built = (parts._nodes._infos, parts._gangs._infos, parts._quotas._infos, parts._budgets._lists)
+    for name in names:
         labels = {**GANG, GROUP: name, keys.QUOTA_NAME: name}
+        budget = replace(a_budget(name), namespace=name)
+        cluster.snapshot_cache.put_budget(name, budget)
+        cluster.snapshot_cache.remove_budget((name, name))
         for node in (name, ""):
             cluster.put(name, node, labels=labels)
             cluster.pod_cache.remove(("team", name))
-    assert [set(values.changed) for values in built] == [set(), set(), set()]
+    assert [values.changed for values in built] == [set()] * 4
     assert cluster.snapshot() == before
-    cluster.put("again", labels={**GANG, GROUP: "past-1"})
-    assert len(cluster.snapshot().gangs) == len(before.gangs) + 1
+
+
+def test_a_gang_that_ends_and_comes_back_has_only_its_new_pods(cluster: Cluster) -> None:
+    def members() -> list[str]:
+        return [pod.name for gang in cluster.snapshot().gangs.values() for pod in gang.members]
+
+    cluster.put("before", labels=GANG)
+    assert members() == ["before"]
+    cluster.pod_cache.remove(("team", "before"))
+    assert members() == []
+    cluster.put("again", labels=GANG)
+    assert members() == ["again"]
+    cluster.pod_cache.remove(("team", "again"))
+    cluster.put("last", labels=GANG)
+    assert members() == ["last"]

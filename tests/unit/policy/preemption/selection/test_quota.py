@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import pytest
 
@@ -9,11 +10,13 @@ from reprieve_policy.kube.limits.quota import Quota
 from reprieve_policy.preemption import selection
 from reprieve_policy.preemption.selection import REASON_MESSAGES, DryRunStatus, RefusalReason
 from reprieve_policy.preemption.selection.explain import explain_preemptor
+from reprieve_policy.preemption.selection.quota.limit import QuotaLimit
 from reprieve_policy.preemption.selection.quota.tally import QuotaTally, quota_infos_of
 from reprieve_policy.preemption.selection.snapshot import (
     GangKey,
     NodeInfo,
     Preemptor,
+    QuotaInfo,
     ScheduledPod,
     Snapshot,
 )
@@ -84,11 +87,9 @@ class Case:
             a_node_info("elsewhere", *self.elsewhere, cpu=100, is_unschedulable=True),
         ]
         pods = [pod for node in nodes for pod in node.pods]
-        return replace(
-            a_snapshot(*nodes).build(),
-            quotas={} if self.quota is None else {KEY: self.quota},
-            quota_infos=quota_infos_of(pods, [self.preemptor, *self.nominated]),
-        )
+        quotas = {} if self.quota is None else {KEY: self.quota}
+        quota_infos = quota_infos_of(quotas, pods, [self.preemptor, *self.nominated])
+        return replace(a_snapshot(*nodes).build(), quotas=quotas, quota_infos=quota_infos)
 
 
 EXCEEDED = RefusalReason.QUOTA_EXCEEDED
@@ -250,15 +251,60 @@ def test_nothing_is_kept_of_resources_that_only_pods_of_the_past_requested() -> 
     """A tenant may create and delete any number of pods, each with names of its own."""
     tally = QuotaTally()
     tally.add_pod(in_quota("stays", 1))
-    expected = tally.info()
-    for number in range(10):
-        made_up = {f"example.com/{number}": 1}
+    names = [f"example.com/{number}" for number in range(10)]
+    quota = replace(bounded(4, 20), max_amounts=amounts(cpu=20) | dict.fromkeys(names, 1))
+    expected = tally.info(quota)
+    for number, name in enumerate(names):
+        made_up = {name: 1}
         past = replace(kept(f"past-{number}", 1), amounts=made_up)
         demand = replace(a_pod_demand(f"pending-{number}"), amounts=made_up)
         pending = replace(asking(1, counts_against_min=True), demand=demand)
         tally.add_pod(past)
         tally.add_pending_pod(pending)
-        assert made_up.keys() <= tally.info().usage.non_preemptible_request.keys()
+        assert made_up.keys() <= tally.info(quota).usage.non_preemptible_request.keys()
         tally.remove_pod(past)
         tally.remove_pending_pod(pending)
-    assert tally.info() == expected
+    assert tally.info(quota) == expected
+    assert not tally.is_empty
+    assert [set(sums) for sums in (tally._used, tally._non_preemptible_request)] == [{"cpu"}, set()]
+
+
+def test_only_what_a_quota_bounds_is_in_a_snapshot() -> None:
+    """Without this, many names that pods make up would make each snapshot take seconds."""
+    tally = QuotaTally()
+    for number in range(10):
+        made_up = amounts(cpu=1, memory=1) | {f"example.com/{number}": 1}
+        tally.add_pod(replace(kept(f"pod-{number}", 1), amounts=made_up))
+    quota = replace(bounded(4, 20), max_amounts=amounts(memory=20, gpu=1))
+    usage = tally.info(quota).usage
+    assert usage.used == amounts(cpu=10, memory=10)
+    assert usage.used == usage.non_preemptible_used == usage.non_preemptible_request
+
+
+def test_pods_in_no_quota_count_in_none() -> None:
+    pod, preemptor = in_quota("a", 1, quota=None), asking(1, quota=None)
+    assert quota_infos_of({KEY: bounded(4, 20)}, [pod], [preemptor]) == {}
+
+
+def test_what_a_quota_does_not_bound_changes_no_decision() -> None:
+    """Amounts of one resource never depend on those of another: one resource is enough."""
+    bounds: list[dict[str, int]] = [{}, {"cpu": 1}, {"cpu": 2}]
+    requests, either = [{"cpu": 1}, {"cpu": 2}], [False, True]
+    for least, most, used in product(bounds, repeat=3):
+        quota = replace(a_quota("gpu", "team"), min_amounts=least, max_amounts=most, used=used)
+        for pod_amounts, asked, *flags in product(requests, requests, either, either, either):
+            pod = in_quota("a", 0, counts_against_min=flags[0], is_leaving=flags[1])
+            preemptor = asking(0, counts_against_min=flags[2])
+            preemptor = replace(preemptor, demand=replace(preemptor.demand, amounts=asked))
+            tally = QuotaTally()
+            tally.add_pod(replace(pod, amounts=pod_amounts))
+            tally.add_pending_pod(preemptor)
+            all_sums = tally.info(replace(quota, min_amounts=requests[0], max_amounts=requests[0]))
+            found = decisions(preemptor, quota, tally.info(quota))
+            assert found == decisions(preemptor, quota, all_sums)
+
+
+def decisions(preemptor: Preemptor, quota: Quota, info: QuotaInfo) -> tuple[bool, bool]:
+    snapshot = replace(a_snapshot().build(), quotas={KEY: quota}, quota_infos={KEY: info})
+    limit = QuotaLimit(preemptor, snapshot, lambda pod: pod.is_leaving)
+    return limit.may_admit, limit.admits_after(())
