@@ -165,7 +165,7 @@ class Leader:
         """Handle victims until cancelled."""
         if self._history is not None:
             self._history.begin()
-        namespaces = NamespacePolicies(self._api, self._metrics.forget_namespace)
+        namespaces = NamespacePolicies(self._api)
         async with background(namespaces.reflector.run):
             await self._wait_for_policies(namespaces)
             self.policy.report()
@@ -278,7 +278,7 @@ class Leader:
                 self._recorder.run,
                 addresses.run,
                 preemptors.run,
-                partial(self._resync_loop, resync),
+                partial(self._resync_loop, resync, namespaces),
                 gate_controller.run,
                 resumer.run,
                 bare_pods.run,
@@ -340,13 +340,14 @@ class Leader:
         if self._history is not None:
             await read_past_steps(self._api, self._history)
 
-    async def _resync_loop(self, resync: PodResync) -> None:
+    async def _resync_loop(self, resync: PodResync, namespaces: NamespacePolicies) -> None:
         interval = self._settings.sweep_interval_seconds
         while True:
             pause = interval
             try:
                 await resync.run_once()
                 self._metrics.last_sweep_at.set(time.time())
+                self._metrics.keep_namespaces(namespaces.names())
             except ApiError as error:
                 _log.warning("resync failed", extra={"error": str(error)})
                 pause = min(interval, _RESYNC_RETRY_SECONDS)

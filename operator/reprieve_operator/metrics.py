@@ -1,6 +1,6 @@
 """The operator's metrics. No label names a pod: series must not grow with the victims."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -137,10 +137,14 @@ class OperatorMetrics:
             registry=self.registry,
         )
 
-    def forget_namespace(self, name: str) -> None:
-        """Remove the series of a Namespace that is gone: where they are short-lived, all add up."""
+    def keep_namespaces(self, names: Collection[str]) -> None:
+        """Remove the series of other Namespaces: where they are short-lived, all would add up."""
         for counter in (self.preemptions, self.failed_checkpoints, self.requeues):
-            counter.remove_by_labels({"namespace": name})
+            series = [sample.labels for family in counter.collect() for sample in family.samples]
+            for labels in {
+                tuple(each.values()) for each in series if each["namespace"] not in names
+            }:
+                counter.remove(*labels)
 
     def register_watches(self, watches: Callable[[], Mapping[str, WatchedCollection]]) -> None:
         """Register the collector that shows how old each watched collection may be."""

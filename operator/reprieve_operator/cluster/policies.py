@@ -1,6 +1,6 @@
 """The policies as the operator uses them: the admin's, in a ConfigMap, and those of Namespaces."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from reprieve_operator.metrics import OperatorMetrics
@@ -70,17 +70,16 @@ class NamespacePolicies:
     terminating, no pod is held.
     """
 
-    def __init__(self, api: Api, on_delete: Callable[[str], None] = lambda _: None) -> None:
-        """`on_delete` is called with the name of a Namespace that is gone."""
+    def __init__(self, api: Api) -> None:
         self.reflector = Reflector(
-            api,
-            object_path("namespaces"),
-            PartialObjectMetadata,
-            self._read,
-            on_delete=lambda key: on_delete(key[1]),
+            api, object_path("namespaces"), PartialObjectMetadata, self._read
         )
         self.on_terminating: Callable[[str], None] = lambda _: None
         """Called with the name of a Namespace that is terminating."""
+
+    def names(self) -> Collection[str]:
+        """Return the names of all Namespaces."""
+        return {name for _, name in self.reflector.items}
 
     def get(self, name: str | None) -> NamespacePolicy:
         """Return a Namespace's policy; the default for one that is not known."""

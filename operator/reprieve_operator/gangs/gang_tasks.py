@@ -27,8 +27,12 @@ class GangTasks:
 
     def begin_pass(self) -> None:
         """Forget the tasks of earlier passes that have ended; raises what one of them raised."""
-        self._waits_until = asyncio.get_running_loop().time() + _WAIT_SECONDS
+        self.restart_time()
         self._collect()
+
+    def restart_time(self) -> None:
+        """Wait for tasks from now on as long as at the begin of a pass: a decision takes time."""
+        self._waits_until = asyncio.get_running_loop().time() + _WAIT_SECONDS
 
     def start(self, key: GangKey, work: Callable[[], Coroutine[None, None, float]]) -> None:
         """Start a task of a gang, unless it has one."""

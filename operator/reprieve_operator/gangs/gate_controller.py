@@ -150,6 +150,7 @@ class GateController:
         self._gangs = gangs
         turn = await self._turns.next_turn(gangs)
         # One after another, in the order of their turns.
+        self._tasks.restart_time()
         for one in turn.released:
             self._tasks.start(one.key, partial(self._release, one))
             waits += await self._tasks.wait()

@@ -18,8 +18,8 @@ may take the room of a released gang: the gate's timeout ends that.
 
 Each kind is counted on all nodes and compared with each other one, so that the time grows with the
 number of kinds that differ, which tenants choose. So the gangs of a Namespace are released with few
-kinds at once (`MAX_SHARE_KINDS`). What there is no time for counts as no room: a gang that is not
-compared with all others is not released.
+kinds at once (`MAX_NAMESPACE_KINDS`). What there is no time for counts as no room: a gang that is
+not compared with all others is not released.
 """
 
 from collections import defaultdict
@@ -48,7 +48,7 @@ MAX_UNGATED_KINDS = 500
 
 To compare all of them with each other takes half a second.
 """
-MAX_SHARE_KINDS = 16
+MAX_NAMESPACE_KINDS = 16
 """Kinds of pods that the released gangs of one Namespace may have in all until they are placed.
 
 Without this, a tenant whose released gangs no scheduler places would take all the time in which
@@ -112,12 +112,8 @@ class _InFlight:
         return any(not nodes.isdisjoint(kind.places) for kind in self.kinds)
 
 
-def _share_of(namespace: str, kinds: Sequence[DemandKind]) -> str | None:
-    """Return with which other gangs a gang shares `MAX_SHARE_KINDS`: those of its Namespace.
-
-    All gangs that have more kinds than that share one, `None`: one of them at a time is placed.
-    """
-    return None if len(kinds) > MAX_SHARE_KINDS else namespace
+def _is_large(kinds: Sequence[DemandKind]) -> bool:
+    return len(kinds) > MAX_NAMESPACE_KINDS
 
 
 class GangRoom(Generic[K]):
@@ -144,8 +140,10 @@ class GangRoom(Generic[K]):
         self._places_if_empty: dict[object, int] = {}
         self._placeable: dict[_InFlight, bool] = {}
         self._placing = PlacingKinds()
-        self._shares: dict[str | None, set[object]] = defaultdict(set)
-        """The kinds in flight of the released gangs of each share."""
+        self._placing_in: dict[str, set[object]] = defaultdict(set)
+        """By Namespace: the kinds that are being placed of its released gangs."""
+        self._is_large_placing = False
+        """A released gang has still more than `MAX_NAMESPACE_KINDS` to place."""
         self.without_turn: set[K] = set()
         """Gangs for which there was not enough time."""
         self.ungated_turns = 0
@@ -175,7 +173,7 @@ class GangRoom(Generic[K]):
             raise _TimeOverError
         gang = self._gangs[key]
         kinds = gang_kinds.group_by_kind([pod.demand for pod in gang.pods])
-        if not kinds or not self._is_in_share(gang.namespace, kinds):
+        if not kinds or not self._are_few_kinds(gang.namespace, kinds):
             return False
         own = [KindOnNodes(kind, self._places_of(kind)) for kind in self._in_time(kinds)]
         own_nodes = set[str]().union(*(kind.places for kind in own))
@@ -201,11 +199,17 @@ class GangRoom(Generic[K]):
                 raise _TimeOverError
             yield item
 
-    def _is_in_share(self, namespace: str, kinds: Sequence[DemandKind]) -> bool:
-        """True if the gang and those in flight of its share have few kinds in all."""
-        placing = self._shares[_share_of(namespace, kinds)]
-        own = {kind.identity for kind in kinds}
-        return not placing or len(placing | own) <= MAX_SHARE_KINDS
+    def _are_few_kinds(self, namespace: str, kinds: Sequence[DemandKind]) -> bool:
+        """True if the gang and the released ones of its Namespace have few kinds in all.
+
+        A large gang may have more, one of all Namespaces at a time; and only while no other of its
+        Namespace is being placed. Without that, a tenant whose large gangs are placed but for a few
+        pods each would have as many kinds in flight as it likes.
+        """
+        placing = self._placing_in[namespace]
+        if _is_large(kinds):
+            return not placing and not self._is_large_placing
+        return len(placing.union(kind.identity for kind in kinds)) <= MAX_NAMESPACE_KINDS
 
     def _add_released(
         self, namespace: str, pods: Sequence[PodDemand], is_over: Callable[[], bool]
@@ -215,7 +219,10 @@ class GangRoom(Generic[K]):
         if counted is None:
             return False
         kinds = [one.kind for one in counted]
-        self._shares[_share_of(namespace, kinds)].update(kind.identity for kind in kinds)
+        if _is_large(kinds):
+            self._is_large_placing = True
+        else:
+            self._placing_in[namespace].update(kind.identity for kind in kinds)
         return True
 
     def _add_ungated(self, ungated: Iterable[Sequence[PodDemand]]) -> None:

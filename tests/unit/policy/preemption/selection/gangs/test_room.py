@@ -20,7 +20,7 @@ from reprieve_policy.preemption.selection.gangs.kinds import (
     FreeNode,
 )
 from reprieve_policy.preemption.selection.gangs.room import (
-    MAX_SHARE_KINDS,
+    MAX_NAMESPACE_KINDS,
     MAX_UNGATED_KINDS,
     GangDemand,
     GangRoom,
@@ -536,7 +536,8 @@ class ShareCase:
     ungated: list[list[PodDemand]] = field(default_factory=list)
 
 
-HALF, FULL, LARGE = MAX_SHARE_KINDS // 2, MAX_SHARE_KINDS, MAX_SHARE_KINDS + 1
+FULL = MAX_NAMESPACE_KINDS
+HALF, LARGE = FULL // 2, FULL + 1
 TWO_HALVES = [("team", of_kinds(0, HALF)), ("team", of_kinds(HALF, FULL))]
 SHARES = {
     "a Namespace whose gangs have many kinds gets no gang of another kind": ShareCase(
@@ -562,6 +563,15 @@ SHARES = {
     ),
     "but one of all Namespaces at a time": ShareCase(
         placing=[("other", of_kinds(0, LARGE))], pods=of_kinds(90, 90 + LARGE), want=False
+    ),
+    "none while another of its Namespace is being placed": ShareCase(
+        placing=[("team", of_kinds(0, 1))], pods=of_kinds(90, 90 + LARGE), want=False
+    ),
+    "also if that has been placed but for a few pods": ShareCase(
+        placing=[("team", of_kinds(1, LARGE))], pods=of_kinds(90, 90 + LARGE), want=False
+    ),
+    "those of other Namespaces do not matter then": ShareCase(
+        placing=[("other", of_kinds(1, LARGE))], pods=of_kinds(90, 90 + LARGE), want=True
     ),
 }
 
