@@ -179,14 +179,22 @@ async def _cleanup(
             failures += await _clean_kind(
                 api, target.namespace, resource, kind, is_dry_run=is_dry_run
             )
-    await _warn_of_pending_bare_pods(api, operator.namespace, target.namespace)
+    try:
+        await _warn_of_pending_bare_pods(api, operator.namespace, target.namespace)
+    except ApiError as error:
+        echo(
+            f"controllerrevisions in namespace {operator.namespace}: not all were read: "
+            f"{describe_error(error)}",
+            err=True,
+        )
+        failures += 1
     return int(failures > 0)
 
 
 async def _warn_of_pending_bare_pods(
     api: Api, operator_namespace: str, namespace: str | None
 ) -> None:
-    """Name the bare pods that are still to be recreated.
+    """Name the bare pods that are still to be recreated; raises `ApiError`.
 
     Without this, their manifests would be deleted unnoticed with the operator's namespace.
     """

@@ -85,6 +85,17 @@ async def test_a_kind_that_may_not_be_listed_keeps_no_other_from_being_cleaned(
     assert capsys.readouterr().err == said + PENDING
 
 
+async def test_pending_bare_pods_that_may_not_be_listed_are_said_to_be_unknown(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub, api = served
+    stub.barred.add(RECORDS)
+    assert await run(api) == 1
+    assert cleaned(stub) == [PODS, *OWNERS]
+    said = "controllerrevisions in namespace reprieve-system: not all were read: not for you\n"
+    assert capsys.readouterr().err == said
+
+
 async def test_a_list_that_expires_keeps_no_other_kind_from_being_cleaned(
     served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
 ) -> None:
