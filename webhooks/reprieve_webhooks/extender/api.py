@@ -10,6 +10,7 @@ webhooks' own watch has under this uid counts.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -89,8 +90,9 @@ class _Result(msgspec.Struct, rename="pascal"):
 
 
 _DECODER = msgspec.json.Decoder(_Args)
-_WHOLE = msgspec.json.Decoder(_PodVictims | None), "NodeNameToVictims"
-_UIDS = msgspec.json.Decoder(_MetaVictims | None), "NodeNameToMetaVictims"
+_VictimsField = tuple[msgspec.json.Decoder[Any], str]
+_WHOLE: _VictimsField = msgspec.json.Decoder(_PodVictims | None), "NodeNameToVictims"
+_UIDS: _VictimsField = msgspec.json.Decoder(_MetaVictims | None), "NodeNameToMetaVictims"
 _ENCODE = msgspec.json.Encoder().encode
 _TO_BRACKET_OR_COMMA, _DEPTH_OF_NODES = deep.up_to(b"[]{},"), 2
 
