@@ -76,6 +76,11 @@ class EventQueue:
         name = next((name for name in self._ready if name not in busy), None)
         return None if name is None else self._pop_ready(name)
 
+    def put_back(self, event: QueuedEvent) -> None:
+        """Have an Event that was popped, and not written, be the next one of its Namespace."""
+        self._ready.setdefault(event.namespace, deque()).appendleft(event)
+        self._count_waiting(event.namespace, 1)
+
     def next_due(self) -> float | None:
         """Return when the next Event that is held is due; `None` if none is held."""
         return next((held.due for held in self._held.values()), None)

@@ -150,16 +150,25 @@ class EventRecorder:
     async def _write(self, event: QueuedEvent, wait_seconds: float) -> float:
         """Write an Event; return how many seconds the API server took."""
         async with self._writes:
-            async with self._limiter_turn:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait_seconds):
-                        # The slot is not kept: Events that get no answer, in many Namespaces, would
-                        # take from the shares of calls about victims.
-                        async with self._call_limiter.acquire(CallPriority.EVENT, event.namespace):
-                            pass
+            try:
+                await self._wait_for_victims(event.namespace, wait_seconds)
+            except asyncio.CancelledError:
+                # The term ends: what drains the queue writes it.
+                self._queue.put_back(event)
+                raise
             called_at = self._clock.monotonic()
             await self._post(event)
             return self._clock.monotonic() - called_at
+
+    async def _wait_for_victims(self, namespace: str, seconds: float) -> None:
+        """Wait until no call about victims is before an Event, at most for so long."""
+        async with self._limiter_turn:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    # The slot is not kept: Events that get no answer, in many Namespaces, would
+                    # take from the shares of calls about victims.
+                    async with self._call_limiter.acquire(CallPriority.EVENT, namespace):
+                        pass
 
     async def _post(self, event: QueuedEvent) -> None:
         try:

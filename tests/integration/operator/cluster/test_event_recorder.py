@@ -12,6 +12,7 @@ from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.metrics import OperatorMetrics
 from reprieve_runtime.client.api import Api
+from reprieve_runtime.waiting import end_tasks
 
 DEADLINE_SECONDS = 60.0
 
@@ -159,6 +160,24 @@ async def test_an_event_waits_for_calls_about_victims_for_a_limited_time(
     running.cancel()
 
     assert written.told == [("CheckpointRequested", "asked")]
+
+
+async def test_events_that_wait_for_calls_about_victims_at_the_end_of_a_term_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_recorder, "_LIMITER_WAIT_SECONDS", DEADLINE_SECONDS)
+    written, slots = Written(), CallLimiter(1)
+    recorder, _ = a_recorder(written, slots)
+    async with slots.acquire(CallPriority.NOTIFY, "team"):
+        for namespace in ("team", "other"):
+            recorder.event(pod("a", namespace), "CheckpointRequested", f"asked in {namespace}")
+        running = asyncio.create_task(recorder.run())
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while recorder._queue:  # noqa: ASYNC110 - what is waited for is a queue
+                await asyncio.sleep(0)
+        await end_tasks([running])
+        await recorder.drain(DEADLINE_SECONDS)
+    assert sorted(note for _, note in written.told) == ["asked in other", "asked in team"]
 
 
 async def test_in_a_burst_one_event_quotes_the_steps_before_and_a_series_counts_them(
