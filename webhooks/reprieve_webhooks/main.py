@@ -10,7 +10,6 @@ import sys
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import uvloop
@@ -323,7 +322,9 @@ def _certificate_source(
         GuardPathAnchors(anchors, store, api, settings.webhook_configuration, serve),
         program.serving,
         names,
-        clock=partial(datetime.now, UTC),
+        # All replicas go by one clock: without this, one whose clock is wrong would replace the
+        # certificates of the others in each pass.
+        clock=api.server_time.now,
         count_failure=count_failure,
     )
     program.configuration_watch = ConfigurationWatch(

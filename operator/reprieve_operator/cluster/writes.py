@@ -405,7 +405,7 @@ class Writes:
                 raise
 
     async def write_conditions(
-        self, path: str, metadata: VersionedMeta, conditions: list[Body]
+        self, path: str, metadata: VersionedMeta, conditions: Sequence[Mapping[str, object]]
     ) -> None:
         """Replace the conditions of an object, unless it has changed meanwhile."""
         precondition = {"uid": metadata.uid, "resourceVersion": metadata.resourceVersion}

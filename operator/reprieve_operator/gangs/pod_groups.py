@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
 
 import msgspec
 
@@ -123,7 +122,7 @@ def _log_left_out(metadata: ListedGroupMeta) -> None:
 
 def _desired_conditions(
     group: ListedPodGroup, mismatches: int, now: str
-) -> list[dict[str, Any]] | None:
+) -> list[Mapping[str, str | int | None]] | None:
     """Return all conditions to write, `None` if nothing changes.
 
     A condition that was never true is never written.

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from .objects import VersionedMeta
 
@@ -34,9 +33,13 @@ class PodGroupSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodGroupStatus:
-    """A PodGroup's status. Conditions stay raw documents, because a patch replaces all of them."""
+    """A PodGroup's status. Conditions keep all their fields, because a patch replaces all of them.
 
-    conditions: Sequence[dict[str, Any]] | None = None
+    Their values are those that an API server accepts, not any: a very deep object is decoded at
+    once only if nothing of it is decoded that may have any depth (`reprieve_runtime.deep`).
+    """
+
+    conditions: Sequence[dict[str, str | int | None]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

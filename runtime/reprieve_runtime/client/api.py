@@ -16,7 +16,7 @@ from collections.abc import (
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -69,8 +69,13 @@ _MAX_EVENT_BYTES = 16 * 1024 * 1024
 """The limit of one watch event: an object may have 3 MB, and its JSON more."""
 
 
+class _PageMetadata(msgspec.Struct, rename={"continuation": "continue"}):
+    resourceVersion: str | None = None  # noqa: N815 - the API's own name
+    continuation: str | None = None
+
+
 class _Page(msgspec.Struct):
-    metadata: dict[str, Any]
+    metadata: _PageMetadata
     items: msgspec.Raw = msgspec.Raw(b"[]")
 
 
@@ -230,11 +235,10 @@ class Api:
                 size = min(limit, 2 * size)
             page = _read(text, _Page)
             items = read_items(page.items, decode_as, on_unreadable)
-            yield items, str(page.metadata.get("resourceVersion", ""))
-            continuation = page.metadata.get("continue")
-            if not continuation:
+            yield items, page.metadata.resourceVersion or ""
+            if not page.metadata.continuation:
                 return
-            query["continue"] = str(continuation)
+            query["continue"] = page.metadata.continuation
 
     def watch(
         self, path: str, decode_as: type[T], *, resource_version: str, params: Params | None = None

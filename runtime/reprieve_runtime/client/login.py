@@ -11,6 +11,10 @@ from kubernetes.aio.client import Configuration
 
 from .api_error import ApiError
 
+_MAX_CONNECTIONS = 200
+"""More than a program has calls under way, each kind of which has a limit of its own, and watches.
+Without this, calls would wait for a connection behind those of a Namespace that hang."""
+
 
 async def connection_configuration(
     kubeconfig: Path | None, context: str | None = None
@@ -20,7 +24,7 @@ async def connection_configuration(
     Raises `OSError` for an unreadable file, and `ApiError` for a file that is missing, is not a
     kubeconfig, or names no API server.
     """
-    configuration = Configuration()
+    configuration = Configuration(connection_pool_maxsize=_MAX_CONNECTIONS)
     # Without this, a thread searches ~/.netrc for the API server in each call: 14 % of a busy
     # operator's time.
     configuration.client_session_kwargs = {"trust_env": False}
