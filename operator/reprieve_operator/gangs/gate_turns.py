@@ -48,7 +48,7 @@ _MAX_UNGATED_SECONDS = 1.0
 _MAX_SURPLUS = 8
 """Pods that one gang which has started may ask room for in one decision."""
 _FAILURE_KEPT_SECONDS = 3600.0
-"""A gang that starts later than this after its failure counts as a new one."""
+"""A gang of a name that comes back later than this after its failure counts as a new one."""
 
 GangKey = tuple[str, tuple[str, ...]]
 """The namespace, and what identifies the gang there, or one pod of it that it does not need."""
@@ -202,7 +202,7 @@ class GateTurns:
         queue = {one.key: one for one in gangs if one.decision.step is GateStep.QUEUE}
         for one in gangs:
             queue |= one.surplus
-        self._forget_old_failures()
+        self._forget_old_failures(gangs)
         if not queue:
             self._last = None
             return _NO_TURN
@@ -340,12 +340,17 @@ class GateTurns:
         self._record_looked_at(others, gang_room.ungated_turns)
         return released, gang_room.without_turn, cpu_seconds
 
-    def _forget_old_failures(self) -> None:
-        now = self._clock.now()
+    def _forget_old_failures(self, gangs: Sequence[WatchedGang]) -> None:
+        """Forget those of gangs that are gone.
+
+        Not of gangs that wait: without this, a few that are never placed would be first again and
+        again, and no other gang would have their room.
+        """
+        now, present = self._clock.now(), {one.key for one in gangs}
         self._failures = {
             key: failure
             for key, failure in self._failures.items()
-            if (now - failure.retry_at).total_seconds() < _FAILURE_KEPT_SECONDS
+            if key in present or (now - failure.retry_at).total_seconds() < _FAILURE_KEPT_SECONDS
         }
 
 

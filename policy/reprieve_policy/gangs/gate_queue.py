@@ -1,13 +1,14 @@
 """In which order gangs are released to the scheduler, and which of them now.
 
 The order is that of QueueSort in document 004: priority; gangs of one priority by when they failed
-last, those that never failed first; then by the creation of their first pod; then by its uid. A
-gang that finds no room keeps no other from starting: it may need more than the cluster has.
+last, or by the creation of their first pod if that is later; then by its uid. So a gang that failed
+is behind all that wait by then. A gang that finds no room keeps no other from starting: it may need
+more than the cluster has.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
 BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 10, 1800
@@ -15,7 +16,6 @@ BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 10, 1800
 maximum: three times the default timeout. Without this, a gang that is never placed would keep its
 room from others for half of the time."""
 _MAX_DOUBLINGS = 8
-_NEVER = datetime.min.replace(tzinfo=UTC)
 
 K = TypeVar("K")
 K_contra = TypeVar("K_contra", contravariant=True)
@@ -79,13 +79,9 @@ def in_order(
 ) -> list[QueuedGang[K]]:
     """Return the gangs in the order in which they are tried."""
 
-    def rank(gang: QueuedGang[K]) -> tuple[int, datetime, datetime, str]:
+    def rank(gang: QueuedGang[K]) -> tuple[int, datetime, str]:
         failure = failures.get(gang.key)
-        return (
-            -gang.priority,
-            _NEVER if failure is None else failure.at,
-            gang.created_at,
-            gang.uid,
-        )
+        since = gang.created_at if failure is None else max(failure.at, gang.created_at)
+        return -gang.priority, since, gang.uid
 
     return sorted(queue, key=rank)

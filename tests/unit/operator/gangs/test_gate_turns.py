@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -117,8 +118,8 @@ def decisions(monkeypatch: pytest.MonkeyPatch) -> Decisions:
     return made
 
 
-def new_turns(store: RoomStore | None = None) -> GateTurns:
-    clock = Clock(now=lambda: NOW, monotonic=lambda: 0.0, wall=lambda: 0.0)
+def new_turns(store: RoomStore | None = None, clock: Clock | None = None) -> GateTurns:
+    clock = clock or Clock(now=lambda: NOW, monotonic=lambda: 0.0, wall=lambda: 0.0)
     room = cast("RoomWatch", KnownRoom(store or RoomStore()))
     return GateTurns(room, cast("PolicySource", FixedPolicy()), clock)
 
@@ -147,6 +148,22 @@ async def test_no_number_of_gangs_keeps_those_of_another_namespace_from_their_tu
     gaps = [after - before for before, after in itertools.pairwise(turn_numbers)]
     assert len(gaps) > 5
     assert max(gaps) <= 4
+
+
+async def test_a_gang_that_failed_is_behind_those_that_waited_then_for_as_long_as_it_waits() -> (
+    None
+):
+    now = [NOW]
+    turns = new_turns(clock=Clock(now=lambda: now[0], monotonic=lambda: 0.0, wall=lambda: 0.0))
+    failed, other = a_waiting_gang("a"), a_waiting_gang("b", "other")
+    now[0] += timedelta(minutes=10)
+    turns.failed(failed.key)
+    for _ in range(5):
+        now[0] += timedelta(hours=1)
+        await turns.next_turn([failed, other])
+    assert turns.order([failed, other]) == [other.key, failed.key]
+    await turns.next_turn([other])
+    assert turns.order([failed, other]) == [failed.key, other.key], "it was gone for long"
 
 
 async def test_one_decision_looks_at_a_bounded_number_of_gangs_that_no_gate_holds(

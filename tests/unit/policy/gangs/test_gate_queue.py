@@ -40,13 +40,23 @@ ORDERS = {
         "b a",
     ),
     "then the uid": ([a_gang("a", uid="2"), a_gang("b", uid="1")], {}, "b a"),
-    "one that failed is behind its equals": (
-        [a_gang("failed"), a_gang("new", created=5)],
+    "one that failed is behind those that waited by then": (
+        [a_gang("failed", created=-2000), a_gang("waits", created=-1001)],
         {"failed": LONG_AGO},
-        "new failed",
+        "waits failed",
+    ),
+    "and before those that came later": (
+        [a_gang("failed", created=-2000), a_gang("new", created=-999)],
+        {"failed": LONG_AGO},
+        "failed new",
+    ),
+    "a failure of before counts for nothing in a gang that is created anew": (
+        [a_gang("failed", created=-1), a_gang("waits", created=-2)],
+        {"failed": LONG_AGO},
+        "waits failed",
     ),
     "of those that failed, the one that failed first": (
-        [a_gang("late"), a_gang("early", created=5)],
+        [a_gang("late", created=-3000), a_gang("early", created=-2000)],
         {"late": GangFailure(9, after(-1)), "early": LONG_AGO},
         "early late",
     ),

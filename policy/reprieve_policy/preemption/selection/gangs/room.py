@@ -112,10 +112,6 @@ class _InFlight:
         return any(not nodes.isdisjoint(kind.places) for kind in self.kinds)
 
 
-def _is_large(kinds: Sequence[DemandKind]) -> bool:
-    return len(kinds) > MAX_NAMESPACE_KINDS
-
-
 class GangRoom(Generic[K]):
     """The room in one snapshot; gangs are reserved in it one after another."""
 
@@ -143,7 +139,7 @@ class GangRoom(Generic[K]):
         self._placing_in: dict[str, set[object]] = defaultdict(set)
         """By Namespace: the kinds that are being placed of its released gangs."""
         self._is_large_placing = False
-        """A released gang has still more than `MAX_NAMESPACE_KINDS` to place."""
+        """A Namespace has more than `MAX_NAMESPACE_KINDS`, by one gang."""
         self.without_turn: set[K] = set()
         """Gangs for which there was not enough time."""
         self.ungated_turns = 0
@@ -207,29 +203,46 @@ class GangRoom(Generic[K]):
         pods each would have as many kinds in flight as it likes.
         """
         placing = self._placing_in[namespace]
-        if _is_large(kinds):
+        if len(kinds) > MAX_NAMESPACE_KINDS:
             return not placing and not self._is_large_placing
         return len(placing.union(kind.identity for kind in kinds)) <= MAX_NAMESPACE_KINDS
+
+    def _keeps_room(self, namespace: str, kinds: Sequence[DemandKind]) -> bool:
+        """True if the room of a gang that the gate has released is kept; note its kinds then.
+
+        Not if more gangs than one have more kinds than those with which they are released. That
+        comes about where a user adds tolerations to pods that were released, or replaces these by
+        pods of other kinds. Without this, such gangs would take all the time there is to count
+        those that were released, and no gang of any Namespace would be.
+        """
+        placing = self._placing_in[namespace]
+        own = {kind.identity for kind in kinds}
+        if len(placing | own) <= MAX_NAMESPACE_KINDS:
+            placing |= own
+        elif self._is_large_placing:
+            return False
+        else:
+            self._is_large_placing = True
+        return True
 
     def _add_released(
         self, namespace: str, pods: Sequence[PodDemand], is_over: Callable[[], bool]
     ) -> bool:
         """Add a gang that the gate has released; return `False` if there is no time for that."""
-        counted = self._add_in_flight(pods, is_over)
-        if counted is None:
+        if is_over():
             return False
-        kinds = [one.kind for one in counted]
-        if _is_large(kinds):
-            self._is_large_placing = True
-        else:
-            self._placing_in[namespace].update(kind.identity for kind in kinds)
-        return True
+        kinds = gang_kinds.group_by_kind(pods)
+        return not self._keeps_room(namespace, kinds) or self._add_in_flight(
+            kinds, pods, is_over, is_gated=True
+        )
 
     def _add_ungated(self, ungated: Iterable[Sequence[PodDemand]]) -> None:
-        left = MAX_UNGATED_KINDS
+        left, is_over = MAX_UNGATED_KINDS, self._limits.is_ungated_over
         for pods in ungated:
-            kinds = self._add_in_flight(pods, self._limits.is_ungated_over, is_gated=False)
-            if kinds is None:
+            if is_over():
+                return
+            kinds = gang_kinds.group_by_kind(pods)
+            if not self._add_in_flight(kinds, pods, is_over, is_gated=False):
                 return
             self.ungated_turns += 1
             left -= len(kinds)
@@ -237,16 +250,28 @@ class GangRoom(Generic[K]):
                 return
 
     def _add_in_flight(
-        self, pods: Sequence[PodDemand], is_over: Callable[[], bool], *, is_gated: bool = True
-    ) -> Sequence[KindOnNodes] | None:
-        """Add a gang; return its kinds, `None` if there is no time for that."""
-        kinds = self._count(pods, is_over)
-        if kinds:
+        self,
+        kinds: Sequence[DemandKind],
+        pods: Sequence[PodDemand],
+        is_over: Callable[[], bool],
+        *,
+        is_gated: bool,
+    ) -> bool:
+        """Add a gang; return `False` if there is no time for that.
+
+        None of a gang that is not counted: it is not released, and may only come without a gate.
+        """
+        counted: list[KindOnNodes] = []
+        for kind in kinds:
+            if counted and is_over():
+                return False
+            counted.append(KindOnNodes(kind, self._places_of(kind)))
+        if counted:
             priority = max(pod.priority for pod in pods)
-            self._in_flight.append(_InFlight(kinds, priority, is_gated))
-            for kind in kinds:
-                self._placing.add(kind)
-        return kinds
+            self._in_flight.append(_InFlight(counted, priority, is_gated))
+            for one in counted:
+                self._placing.add(one)
+        return True
 
     def _is_protected(self, one: _InFlight, priority: int) -> bool:
         """True if a gang of this priority must leave room for all of that gang.
@@ -265,22 +290,6 @@ class GangRoom(Generic[K]):
         if one not in self._placeable:
             self._placeable[one] = self._can_be_placed(one.kinds)
         return self._placeable[one]
-
-    def _count(
-        self, pods: Sequence[PodDemand], is_over: Callable[[], bool]
-    ) -> Sequence[KindOnNodes] | None:
-        """Return the kinds of a gang with their places; `None` if there is no time for that.
-
-        None of a gang that is not counted: it is not released, and may only come without a gate.
-        """
-        if is_over():
-            return None
-        found: list[KindOnNodes] = []
-        for kind in gang_kinds.group_by_kind(pods):
-            if found and is_over():
-                return None
-            found.append(KindOnNodes(kind, self._places_of(kind)))
-        return found
 
     def _places_of(self, kind: DemandKind) -> Mapping[str, int]:
         """Return how many such pods fit on each node that they may run on."""

@@ -454,11 +454,11 @@ def room_beside(
     ungated: list[list[PodDemand]],
     size: float = 8,
 ) -> GangRoom[str]:
-    """Return the room of three gangs of one pod on two nodes."""
+    """Return the room of three gangs of one pod on two nodes; each released is of a Namespace."""
     node_infos = nodes(size, size, pods=9999)
     snapshot = Snapshot(now=NOW, nodes={one.name: one for one in node_infos})
     gangs = {name: a_gang(demands(name, 1)) for name in "xyz"}
-    placing = [("other", pods) for pods in released]
+    placing = [(f"other-{number}", pods) for number, pods in enumerate(released)]
     return GangRoom(snapshot, map(FreeNode, node_infos), gangs, placing, limits, ungated=ungated)
 
 
@@ -489,7 +489,7 @@ def test_a_gang_that_cannot_be_compared_with_all_others_in_time_is_not_released(
 
 
 def test_no_gang_is_compared_for_longer_than_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    released = gangs_of_many_kinds(4)
+    released = [of_kinds(first, first + FULL) for first in range(0, 4 * MAX_PLACEMENTS, FULL)]
     stopwatch = Stopwatch(monkeypatch, most=200)
     room = room_beside(RoomLimits(is_over=stopwatch.is_over), released, [], size=999)
     assert not any(map(room.has_room, "xyz"))
@@ -515,6 +515,15 @@ def test_a_released_gang_of_which_some_kinds_cannot_be_counted_in_time_is_not_co
     room = room_beside(RoomLimits(is_released_over=lambda: next(looks)), [of_kinds(0, 2)], [])
     assert not room.has_room("x")
     assert room.without_turn == {"x"}
+
+
+def test_pods_that_no_gate_holds_of_which_some_kinds_cannot_be_counted_in_time_had_no_turn() -> (
+    None
+):
+    looks = iter([False, True])
+    room = room_beside(RoomLimits(is_ungated_over=lambda: next(looks)), [], [of_kinds(0, 2)])
+    assert room.ungated_turns == 0
+    assert room.has_room("x")
 
 
 def of_kinds(first: int, end: int) -> list[PodDemand]:
@@ -585,6 +594,31 @@ def test_a_namespace_has_few_kinds_of_pods_in_flight(case: ShareCase) -> None:
     room = GangRoom(snapshot, free, gangs, case.placing, ungated=case.ungated)
     assert room.has_room("gang") is case.want
     assert room.without_turn == set(), "it waits for the others, not for time"
+
+
+def test_kinds_that_grow_after_the_release_take_bounded_time_and_hold_up_no_other_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A user may add tolerations to pods that were released: of one gang, they are counted."""
+    looks: list[str] = []
+    look = node_fit.satisfies_constraints
+
+    def counted(constraints: SchedulingConstraints, node_info: NodeInfo) -> bool:
+        looks.append(node_info.name)
+        return look(constraints, node_info)
+
+    monkeypatch.setattr(node_fit, "satisfies_constraints", counted)
+    firsts = range(0, 10 * MAX_PLACEMENTS, MAX_PLACEMENTS)
+    grown = [of_kinds(first, first + MAX_PLACEMENTS) for first in firsts]
+    room = room_beside(RoomLimits(), grown, [], size=999)
+    assert len(looks) == 2 * MAX_PLACEMENTS, "on two nodes"
+    assert room.has_room("x")
+
+
+def test_beside_a_large_gang_of_its_namespace_a_gang_keeps_its_room() -> None:
+    placing = [demands("few", 2, 3), *([of_kinds(0, LARGE)] * 2)]
+    room = room_beside(RoomLimits(), placing, [], size=3.5)
+    assert not room.has_room("x")
 
 
 def test_a_gang_reserved_takes_of_the_share_of_its_namespace() -> None:
