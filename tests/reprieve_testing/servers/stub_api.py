@@ -77,6 +77,8 @@ class StubApi:
     """The message with which a patch is refused."""
     on_patch: Callable[[str, Any], None] = lambda _path, _body: None
     """What a patch does that is not refused."""
+    patches_held: dict[str, asyncio.Event] = field(default_factory=dict)
+    """By path, the event for which a patch waits, as beside a webhook that hangs."""
     deletions: list[tuple[str, Any]] = field(default_factory=list)
     """Path and options of each."""
     applies_selectors: bool = False
@@ -174,6 +176,8 @@ class StubApi:
     async def _patch(self, request: web.BaseRequest) -> web.Response:
         self.patches.append((request.path, await request.json()))
         self.patch_types.append(request.content_type)
+        if request.path in self.patches_held:
+            await self.patches_held[request.path].wait()
         status = self.refuses.get(request.path, 200)
         if status == 200:
             self.on_patch(*self.patches[-1])

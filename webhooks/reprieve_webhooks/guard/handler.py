@@ -19,6 +19,7 @@ from reprieve_webhooks.snapshot.cluster_view import ClusterView
 from reprieve_webhooks.snapshot.recent_choices import NoVictimSets, VictimSetLookup
 from reprieve_webhooks.snapshot.refusal_recorder import RefusalRecorder
 
+from .concurrency_limit import TooManyCallsError
 from .evaluator import Evaluator, PossiblePreemptor
 from .marking import Marker
 from .nominated_pods import NominatedPods
@@ -71,11 +72,11 @@ class Guard:
         """Answer one review."""
         try:
             return await self._answer(request)
-        except RateLimitedError:
+        except (RateLimitedError, TooManyCallsError):
             if not request.is_eviction:
                 raise
-            # Without this, of many evictions at once the pods that could not be read would be
-            # evicted without notice.
+            # Without this, of many evictions at once the pods that could not be read or marked
+            # would be evicted without notice.
             return _too_many_requests(request, guard.TOO_MANY_EVICTIONS, None)
 
     async def _answer(self, request: GuardRequest) -> AdmissionResponse:

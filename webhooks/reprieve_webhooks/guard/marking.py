@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Container
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -15,6 +15,7 @@ from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.single_flight import SingleFlight
 from reprieve_webhooks.snapshot.recent_choices import PodIdentity, VictimSet, VictimSetLookup
 
+from .concurrency_limit import ConcurrencyLimiter
 from .evaluator import Evaluator, PossiblePreemptor
 from .reader import GuardReader
 from .review_context import ReviewContext, ReviewContextReader
@@ -28,6 +29,12 @@ _SECOND_TRY_SECONDS = 0.6
 _WAIT_SECONDS = 1.0
 """How long a review waits until the other victims are marked; in a large gang, the rest is marked
 after it. An API server waits for three seconds, and then deletes the pod without notice."""
+
+_MAX_EVICTION_MARKS = 32
+"""Written at once for evictions. The connection to the API server carries 100 calls at once, and
+some 18 of them are watches. A mark takes a second where a webhook of the pod's owner hangs, and a
+user may evict one pod any number of times. Without this, one tenant could take all calls, and the
+pods of others would be preempted without notice."""
 
 
 class Marker:
@@ -45,6 +52,7 @@ class Marker:
         self._victim_sets = victim_sets
         # Each set is marked by one review at a time.
         self._sets: SingleFlight[VictimSet, None] = SingleFlight(0.0, limits=None)
+        self._eviction_marks = ConcurrencyLimiter(_MAX_EVICTION_MARKS)
 
     async def mark(
         self,
@@ -53,7 +61,10 @@ class Marker:
         *,
         also_if_changed: bool = False,
     ) -> bool:
-        """Mark a pod; `False` if it changed since the decision. Raises `ApiError`."""
+        """Mark a pod; `False` if it changed since the decision.
+
+        Raises `ApiError`, and `TooManyCallsError` for an eviction beside too many others.
+        """
         changes = guard.mark_changes(
             context.request_kind,
             candidate.uid if candidate else "",
@@ -65,7 +76,14 @@ class Marker:
         # At the version under decision: if the operator has begun meanwhile, its phase must not be
         # overwritten.
         version = None if also_if_changed else context.victim.metadata.resourceVersion
-        return await self._reader.mark(context.identity, changes, version)
+        with self._place(context):
+            return await self._reader.mark(context.identity, changes, version)
+
+    def _place(self, context: ReviewContext) -> AbstractContextManager[None]:
+        """Return a place among the marks of evictions; a preemption needs none."""
+        if context.request_kind is RequestKind.PREEMPTION:
+            return nullcontext()
+        return self._eviction_marks.place(context.namespace)
 
     def _count_victims(self, context: ReviewContext, candidate: PossiblePreemptor) -> int | None:
         """Return how many victims the extender chose with this one; `None` beside gangs."""
