@@ -55,7 +55,8 @@ async def find_pods(
 
     Pods that have ended are among them, so that a caller can say why nothing is done to them.
     """
-    if selector is not None:
+    # By truth: an empty selector would select every pod.
+    if selector:
         try:
             return await _list(api, namespace, selector)
         except ApiError as error:

@@ -20,7 +20,7 @@ from reprieve_cli.cluster.connection import (
 )
 from reprieve_cli.cluster.named_pods import NotFound, find_pods
 from reprieve_cli.cluster.victim_table import build_line
-from reprieve_cli.names import PodSubjectType
+from reprieve_cli.names import LabelSelectorType, PodSubjectType
 from reprieve_cli.output.terminal import echo
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import ObjectMeta, annotations_of, labels_of
@@ -44,7 +44,7 @@ class CancelOptions:
 
 @click.command(short_help="Cancel soft evictions: the pods stay.")
 @click.argument("subjects", type=PodSubjectType(), nargs=-1, metavar="[POD | KIND/NAME]...")
-@click.option("-l", "--selector", help="Label selector of the pods.")
+@click.option("-l", "--selector", type=LabelSelectorType(), help="Label selector of the pods.")
 @click.option(
     "--dry-run", "is_dry_run", is_flag=True, help="Let the API server check it; change nothing."
 )
@@ -64,7 +64,7 @@ def command(target: ClusterTarget, **arguments: object) -> None:
     being deleted, or its mark could not be removed; 2 the command failed.
     """
     options = CancelOptions(**arguments)  # type: ignore[arg-type]  # click's names are its fields
-    if bool(options.subjects) == bool(options.selector):
+    if bool(options.subjects) == (options.selector is not None):
         raise click.UsageError("pass either pods or a selector (-l)")
     if target.namespace is None and options.subjects:
         raise click.UsageError("-A needs a selector (-l)")
