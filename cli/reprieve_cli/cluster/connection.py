@@ -154,7 +154,9 @@ async def _until_signalled(work: Coroutine[Any, Any, int]) -> int:
 
 async def _connected(target: ClusterTarget, work: Callable[[Api], Coroutine[Any, Any, int]]) -> int:
     agent = f"reprieve/{version('reprieve')}"
-    api = await Api.connect(target.kubeconfig, context=target.context, user_agent=agent)
+    api = await Api.connect(
+        target.kubeconfig, context=target.context, user_agent=agent, prefers_kubeconfig=True
+    )
     try:
         return await work(api)
     finally:
