@@ -18,7 +18,7 @@ from reprieve_cli.cluster.connection import (
     describe_error,
     run,
 )
-from reprieve_cli.cluster.named_pods import NotFound, find_pods
+from reprieve_cli.cluster.named_pods import NotFound, find_pods, names_of_pods
 from reprieve_cli.cluster.victim_table import build_line
 from reprieve_cli.names import LabelSelectorType, PodSubjectType
 from reprieve_cli.output.terminal import echo
@@ -60,8 +60,9 @@ def command(target: ClusterTarget, **arguments: object) -> None:
     Needs the right to patch the pods, the verb cancel on softevictions.reprieve.dev (ClusterRole
     reprieve:cancel-soft-evictions), and for a Deployment the right to list replicasets.
 
-    Exit status: 0 every named pod that was a victim stays; 1 a pod is no victim, or is already
-    being deleted, or its mark could not be removed; 2 the command failed.
+    Exit status: 0 every victim stays, also if the selector or the workload has none; 1 a pod that
+    you named is no victim, or a victim is already being deleted, or its mark could not be removed;
+    2 the command failed.
     """
     options = CancelOptions(**arguments)  # type: ignore[arg-type]  # click's names are its fields
     if bool(options.subjects) == (options.selector is not None):
@@ -77,9 +78,9 @@ async def _cancel(api: Api, *, target: ClusterTarget, options: CancelOptions) ->
     except NotFound as error:
         echo(f"reprieve: {error}", err=True)
         return EXIT_FAILED
-    if len(pods) != 1:
-        # A workload or a selector also names pods that are no victims: leave them out silently.
-        pods = [pod for pod in pods if _is_victim(pod.metadata)]
+    # A workload or a selector also matches pods that are no victims: leave them out silently.
+    named = names_of_pods(options.subjects)
+    pods = [pod for pod in pods if pod.metadata.name in named or _is_victim(pod.metadata)]
     if not pods:
         echo("no victims match", err=True)
         return 0
