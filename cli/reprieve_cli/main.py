@@ -6,7 +6,6 @@ to `COMMANDS`.
 """
 
 import contextlib
-import errno
 import importlib
 import io
 import os
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from reprieve_cli.output.terminal import echo, echo_part
+from reprieve_cli.output.terminal import NO_SPACE, echo, echo_part
 
 _EXIT_INTERRUPTED = 128 + 2
 """The status that a shell reports for a program that SIGINT ended."""
@@ -26,8 +25,6 @@ _EXIT_SOFTWARE = 70
 """An internal error (`EX_SOFTWARE` of `sysexits.h`)."""
 _EXIT_NO_OUTPUT = 74
 """The output cannot be written (`EX_IOERR` of `sysexits.h`)."""
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of standard output: no command writes to a file."""
 
 
 class CommandEntry(NamedTuple):
@@ -132,7 +129,7 @@ def main() -> NoReturn:
     except click.Abort:
         sys.exit(_EXIT_INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - an internal error
-        if isinstance(error, OSError) and error.errno in _NO_SPACE:
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
             _exit_without_output(error)
         echo_part(traceback.format_exc(), err=True)
         sys.exit(_EXIT_SOFTWARE)

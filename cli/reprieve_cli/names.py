@@ -1,8 +1,10 @@
 """The names that a user gives in options and arguments, checked before they are part of a URL path.
 
-Without this, `-n ../pods` would read something else than a Namespace.
+Without this, `-n ../pods` would read something else than a Namespace. What is empty, as from a
+variable that is not set, is refused: an empty selector would select every pod.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -25,14 +27,28 @@ def namespace_violation(name: str) -> str:
     return "" if is_namespace_name(name) else f'"{printable(name)}" {_NAMESPACE_FORM}'
 
 
+def refuse_empty(
+    ctx: click.Context,  # noqa: ARG001 - click's signature
+    param: click.Parameter,  # noqa: ARG001 - click's signature
+    names: Sequence[str],
+) -> Sequence[str]:
+    """Refuse an empty name among those of files: it would be the current folder."""
+    if "" in names:
+        raise click.BadParameter("a name is empty")
+    return names
+
+
 class NamespaceNameType(click.ParamType[str]):
-    """The name of a Namespace; empty means none, as for kubectl."""
+    """The name of a Namespace; unless `is_required`, empty means none, as for kubectl."""
 
     name = "text"
 
+    def __init__(self, *, is_required: bool = False) -> None:
+        self._is_required = is_required
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name, or end the command with a usage error."""
-        if value and (violation := namespace_violation(value)):
+        if (value or self._is_required) and (violation := namespace_violation(value)):
             self.fail(violation, param, ctx)
         return str(value)
 
@@ -60,7 +76,21 @@ class PodSubjectType(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the subject as it was given, or end the command with a usage error."""
+        if not str(value).strip():
+            self.fail("a name is empty", param, ctx)
         name = str(value).rpartition("/")[2]
         if name and not is_object_name(name):
             self.fail(f'"{printable(value)}" {_NAME_FORM}', param, ctx)
+        return str(value)
+
+
+class LabelSelectorType(click.ParamType[str]):
+    """A label selector; the API server parses it."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the selector, or end the command with a usage error: a blank one selects all."""
+        if not str(value).strip():
+            self.fail("the selector is empty: it would select every pod", param, ctx)
         return str(value)

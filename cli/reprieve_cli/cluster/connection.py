@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from reprieve_cli.names import NamespaceNameType, namespace_violation
-from reprieve_cli.output.terminal import echo
+from reprieve_cli.output.terminal import echo, is_of_output
 from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.login import namespace_of_context
 
@@ -109,6 +109,8 @@ def run(target: ClusterTarget, work: Callable[[Api], Coroutine[Any, Any, int]]) 
     except ApiError as error:
         fail(describe_error(error))
     except OSError as error:
+        if is_of_output(error):  # `main` and click handle it, as for commands without a cluster.
+            raise
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     raise SystemExit(status)
 
@@ -154,7 +156,9 @@ async def _until_signalled(work: Coroutine[Any, Any, int]) -> int:
 
 async def _connected(target: ClusterTarget, work: Callable[[Api], Coroutine[Any, Any, int]]) -> int:
     agent = f"reprieve/{version('reprieve')}"
-    api = await Api.connect(target.kubeconfig, context=target.context, user_agent=agent)
+    api = await Api.connect(
+        target.kubeconfig, context=target.context, user_agent=agent, prefers_kubeconfig=True
+    )
     try:
         return await work(api)
     finally:

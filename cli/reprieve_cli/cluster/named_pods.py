@@ -3,7 +3,7 @@
 As for Kubernetes, a workload's pods are those that it controls. Selectors of workloads may overlap.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -55,7 +55,8 @@ async def find_pods(
 
     Pods that have ended are among them, so that a caller can say why nothing is done to them.
     """
-    if selector is not None:
+    # By truth: an empty selector would select every pod.
+    if selector:
         try:
             return await _list(api, namespace, selector)
         except ApiError as error:
@@ -69,9 +70,20 @@ async def find_pods(
     return list(found.values())
 
 
-async def _find(api: Api, namespace: str, subject: str) -> list[Pod]:
+def names_of_pods(subjects: Iterable[str]) -> set[str]:
+    """Return the names of the pods that are named themselves, not by a workload."""
+    parts = [_parse(subject) for subject in subjects]
+    return {name for resource, name in parts if resource == "pods"}
+
+
+def _parse(subject: str) -> tuple[str | None, str]:
+    """Return the resource, `None` for a kind that makes no pods, and the name."""
     kind, slash, name = subject.rpartition("/")
-    resource = _resource_of(kind.lower()) if slash else "pods"
+    return (_resource_of(kind.lower()) if slash else "pods"), name
+
+
+async def _find(api: Api, namespace: str, subject: str) -> list[Pod]:
+    resource, name = _parse(subject)
     if resource is None or not name:
         accepted = ", ".join(f"{known}/NAME" for known in RESOURCES)
         raise NotFound(f"{subject}: must be the name of a pod, or one of {accepted}")
@@ -82,7 +94,7 @@ async def _find(api: Api, namespace: str, subject: str) -> list[Pod]:
         workload = await api.get(path, _Workload)
     except ApiError as error:
         if error.is_not_found:
-            named = subject if slash else f"pod/{name}"
+            named = subject if "/" in subject else f"pod/{name}"
             raise NotFound(f"{named}: not found in namespace {namespace}") from error
         raise
     text = _render(workload.spec.selector)

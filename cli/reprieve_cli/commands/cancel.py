@@ -18,9 +18,9 @@ from reprieve_cli.cluster.connection import (
     describe_error,
     run,
 )
-from reprieve_cli.cluster.named_pods import NotFound, find_pods
+from reprieve_cli.cluster.named_pods import NotFound, find_pods, names_of_pods
 from reprieve_cli.cluster.victim_table import build_line
-from reprieve_cli.names import PodSubjectType
+from reprieve_cli.names import LabelSelectorType, PodSubjectType
 from reprieve_cli.output.terminal import echo
 from reprieve_policy import keys
 from reprieve_policy.kube.objects import ObjectMeta, annotations_of, labels_of
@@ -44,7 +44,7 @@ class CancelOptions:
 
 @click.command(short_help="Cancel soft evictions: the pods stay.")
 @click.argument("subjects", type=PodSubjectType(), nargs=-1, metavar="[POD | KIND/NAME]...")
-@click.option("-l", "--selector", help="Label selector of the pods.")
+@click.option("-l", "--selector", type=LabelSelectorType(), help="Label selector of the pods.")
 @click.option(
     "--dry-run", "is_dry_run", is_flag=True, help="Let the API server check it; change nothing."
 )
@@ -60,11 +60,12 @@ def command(target: ClusterTarget, **arguments: object) -> None:
     Needs the right to patch the pods, the verb cancel on softevictions.reprieve.dev (ClusterRole
     reprieve:cancel-soft-evictions), and for a Deployment the right to list replicasets.
 
-    Exit status: 0 every named pod that was a victim stays; 1 a pod is no victim, or is already
-    being deleted, or its mark could not be removed; 2 the command failed.
+    Exit status: 0 every victim stays, also if the selector or the workload has none; 1 a pod that
+    you named is no victim, or a victim is already being deleted, or its mark could not be removed;
+    2 the command failed.
     """
     options = CancelOptions(**arguments)  # type: ignore[arg-type]  # click's names are its fields
-    if bool(options.subjects) == bool(options.selector):
+    if bool(options.subjects) == (options.selector is not None):
         raise click.UsageError("pass either pods or a selector (-l)")
     if target.namespace is None and options.subjects:
         raise click.UsageError("-A needs a selector (-l)")
@@ -77,9 +78,9 @@ async def _cancel(api: Api, *, target: ClusterTarget, options: CancelOptions) ->
     except NotFound as error:
         echo(f"reprieve: {error}", err=True)
         return EXIT_FAILED
-    if len(pods) != 1:
-        # A workload or a selector also names pods that are no victims: leave them out silently.
-        pods = [pod for pod in pods if _is_victim(pod.metadata)]
+    # A workload or a selector also matches pods that are no victims: leave them out silently.
+    named = names_of_pods(options.subjects)
+    pods = [pod for pod in pods if pod.metadata.name in named or _is_victim(pod.metadata)]
     if not pods:
         echo("no victims match", err=True)
         return 0

@@ -9,7 +9,7 @@ import click
 from reprieve_cli.checking.checker import check_manifest
 from reprieve_cli.checking.inputs import InputReader, Item, collect, redefinitions
 from reprieve_cli.checking.known_objects import KnownObjects
-from reprieve_cli.names import NamespaceNameType
+from reprieve_cli.names import NamespaceNameType, refuse_empty
 from reprieve_cli.output.finding import Finding, Summary
 from reprieve_cli.output.progress import track
 from reprieve_cli.output.terminal import echo_part
@@ -17,25 +17,14 @@ from reprieve_cli.output.terminal import echo_part
 FORMATS = {"text": "text", "json": "document", "sarif": "sarif", "github": "github"}
 
 
-def _refuse_empty(
-    ctx: click.Context,  # noqa: ARG001 - click's signature
-    param: click.Parameter,  # noqa: ARG001 - click's signature
-    names: Sequence[str],
-) -> Sequence[str]:
-    """Refuse an empty name, such as that of an unset variable: it would be the current folder."""
-    if "" in names:
-        raise click.BadParameter("a name is empty")
-    return names
-
-
 @click.command(no_args_is_help=True)
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, callback=_refuse_empty)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, callback=refuse_empty)
 @click.option("-R", "--recursive", is_flag=True, help="Read the folders below a folder too.")
 @click.option(
     "--policy",
     metavar="DIR",
     multiple=True,
-    callback=_refuse_empty,
+    callback=refuse_empty,
     help="A folder with all PriorityClasses, Namespaces and ElasticQuotas of the cluster, and its "
     "ConfigMap reprieve-policy. Without it, an object that no file has may be in the cluster.",
 )
@@ -51,7 +40,7 @@ def _refuse_empty(
     "--exclude",
     metavar="PATTERN",
     multiple=True,
-    callback=_refuse_empty,
+    callback=refuse_empty,
     help="Leave out files and folders with this name or path, like '.github' or 'charts/*'; a "
     "path may begin below FILE.",
 )

@@ -12,7 +12,7 @@ import click
 from reprieve_cli.cluster import installation, marking
 from reprieve_cli.cluster.connection import EXIT_FAILED, ClusterTarget, cluster_options, run
 from reprieve_cli.cluster.named_pods import NotFound, find_pods
-from reprieve_cli.names import PodSubjectType
+from reprieve_cli.names import LabelSelectorType, PodSubjectType
 from reprieve_cli.output.terminal import echo
 from reprieve_policy import keys
 from reprieve_policy.kube.pods import Pod, has_ended
@@ -32,7 +32,7 @@ class EvictOptions:
 
 @click.command(short_help="Evict pods softly: they may save a checkpoint first.")
 @click.argument("subjects", type=PodSubjectType(), nargs=-1, metavar="[POD | KIND/NAME]...")
-@click.option("-l", "--selector", help="Label selector of the pods.")
+@click.option("-l", "--selector", type=LabelSelectorType(), help="Label selector of the pods.")
 @marking.wait_options
 @click.option(
     "--dry-run", "is_dry_run", is_flag=True, help="Let the API server check it; change nothing."
@@ -49,7 +49,7 @@ def command(target: ClusterTarget, **arguments: object) -> None:
     the command failed.
     """
     options = EvictOptions(**arguments)  # type: ignore[arg-type]  # click's names are its fields
-    if bool(options.subjects) == bool(options.selector):
+    if bool(options.subjects) == (options.selector is not None):
         raise click.UsageError("pass either pods or a selector (-l)")
     if target.namespace is None and options.subjects:
         raise click.UsageError("-A needs a selector (-l)")

@@ -3,6 +3,8 @@
 It reads the cluster and decides with the same functions as the webhooks and the operator.
 """
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -29,7 +31,7 @@ from reprieve_policy.kube.pods import Pod, has_ended
 from reprieve_policy.preemption.eviction_preview import PreviewedPod, preview
 from reprieve_policy.preemption.selection import Refusal, snapshot_builder
 from reprieve_policy.preemption.selection.explain import VictimExplanation, explain_victim
-from reprieve_policy.preemption.selection.snapshot import ScheduledPod, Snapshot
+from reprieve_policy.preemption.selection.snapshot import GangKey, ScheduledPod, Snapshot
 from reprieve_runtime.client.api import Api, PartialObjectMetadata
 from reprieve_runtime.client.paths import object_path
 
@@ -80,16 +82,48 @@ async def _explain(api: Api, *, namespace: str, subject: str, is_json: bool) -> 
     policy = await reader.read_policy()
     facts = policy.facts_in_force(namespace, Quotas())
     refusals = PreemptorRefusals(api, policy, now, _report_unreadable)
+    gangs = _GangReader(api, context, facts, now)
     for number, pod in enumerate(pods):
         if number and not is_json:
             echo()
         refusal = await refusals.find(pod)
-        await _explain_pod(api, context, pod, facts, now, refusal, is_json=is_json)
+        await _explain_pod(gangs, context, pod, facts, now, refusal, is_json=is_json)
     return 0
 
 
+class _GangReader:
+    """Finds the other pods of a gang; lists the pods of the namespace once, if one is in a gang.
+
+    Without this, a gang of 200 pods would be listed and decoded 200 times.
+    """
+
+    def __init__(self, api: Api, context: PodContext, facts: Facts, now: datetime) -> None:
+        self._api = api
+        self._context = context
+        self._facts = facts
+        self._now = now
+        self._members: Mapping[GangKey, Sequence[ScheduledPod]] | None = None
+
+    async def read_others(self, own: ScheduledPod) -> Sequence[ScheduledPod]:
+        """Return the other pods of its gang that occupy a node."""
+        if own.gang is None:
+            return ()
+        if self._members is None:
+            self._members = await self._read_members(own.namespace)
+        return [each for each in self._members.get(own.gang, ()) if each.uid != own.uid]
+
+    async def _read_members(self, namespace: str) -> Mapping[GangKey, Sequence[ScheduledPod]]:
+        members = defaultdict[GangKey, list[ScheduledPod]](list)
+        async for pod in list_active_pods(self._api, namespace, {}):
+            if pod.occupies_node:
+                found = await _scheduled_pod(self._context, pod, self._facts, self._now)
+                if found.gang is not None:
+                    members[found.gang].append(found)
+        return members
+
+
 async def _explain_pod(
-    api: Api,
+    gangs: _GangReader,
     context: PodContext,
     pod: Pod,
     facts: Facts,
@@ -99,7 +133,7 @@ async def _explain_pod(
     is_json: bool,
 ) -> None:
     eviction = preview(await _previewed_pod(context, pod, now), facts, now)
-    explanation = await _explain_victim(api, context, pod, facts, now)
+    explanation = await _explain_victim(gangs, context, pod, facts, now)
     victim = victims.read(PartialObjectMetadata(metadata=pod.metadata))
     is_victim = keys.SOFT_EVICTION in labels_of(pod.metadata) and not victim.is_finished
     if is_json:
@@ -127,20 +161,12 @@ async def _previewed_pod(context: PodContext, pod: Pod, now: datetime) -> Previe
 
 
 async def _explain_victim(
-    api: Api, context: PodContext, pod: Pod, facts: Facts, now: datetime
+    gangs: _GangReader, context: PodContext, pod: Pod, facts: Facts, now: datetime
 ) -> VictimExplanation:
     """Return which pods may preempt the pod: with its node, and with its gang on all nodes."""
     own = await _scheduled_pod(context, pod, facts, now)
     node = await context.get(object_path("nodes", None, own.node), Node) if own.node else None
-    pods = [own]
-    if own.gang is not None:
-        others = list_active_pods(api, own.namespace, {})
-        candidates = [
-            await _scheduled_pod(context, other, facts, now)
-            async for other in others
-            if other.occupies_node
-        ]
-        pods += [each for each in candidates if each.gang == own.gang and each.uid != own.uid]
+    pods = [own, *await gangs.read_others(own)]
     nodes = {} if node is None else {own.node: snapshot_builder.node_info_of(node)}
     snapshot = Snapshot(
         now=now, nodes=nodes, gangs=snapshot_builder.gang_infos_of(pods), settings=facts.settings

@@ -21,7 +21,7 @@ from reprieve_cli.cluster.connection import (
     whole_cluster_options,
 )
 from reprieve_cli.manifests.sources import Unreadable
-from reprieve_cli.names import NamespaceNameType
+from reprieve_cli.names import NamespaceNameType, refuse_empty
 from reprieve_cli.output.progress import ProgressCounter
 from reprieve_cli.output.terminal import echo, echo_styled, to_json
 from reprieve_cli.simulation import dump, preemptor
@@ -82,6 +82,7 @@ class _UnreadableReporter:
     "files",
     metavar="FILE",
     multiple=True,
+    callback=refuse_empty,
     help="A dump of the cluster; repeatable.",
 )
 @click.option(

@@ -5,6 +5,7 @@ title of a window, clear the screen, or hide a line of a plan before a user conf
 print with the functions of this module only (`tests/contract/cli/test_output.py`).
 """
 
+import errno
 import json
 import re
 from collections.abc import Iterable
@@ -13,6 +14,8 @@ import click
 
 from reprieve_cli.output.finding import printable
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of standard output: no command writes to a file."""
 _STYLE = re.compile(r"(\x1b\[(?:[012]|3[1-6])m)")
 """What `click.style` writes for the commands: bold, dim, a colour, or the end of these."""
 _DELETE = "\x7f"
@@ -32,6 +35,11 @@ def echo_styled(lines: Iterable[str]) -> None:
 def echo_part(text: str, *, err: bool = False) -> None:
     """Print a part of a text of several lines, which may have the commands' own styles."""
     click.echo("\n".join(map(_styled, text.split("\n"))), nl=False, err=err)
+
+
+def is_of_output(error: OSError) -> bool:
+    """True if standard output cannot be written: the disk is full, or its reader has ended."""
+    return error.errno in (*NO_SPACE, errno.EPIPE)
 
 
 def to_json(document: object, *, is_compact: bool = False) -> str:

@@ -96,13 +96,23 @@ class Api:
 
     @classmethod
     async def connect(
-        cls, kubeconfig: Path | None = None, context: str | None = None, *, user_agent: str
+        cls,
+        kubeconfig: Path | None = None,
+        context: str | None = None,
+        *,
+        user_agent: str,
+        prefers_kubeconfig: bool = False,
     ) -> Self:
         """Use `kubeconfig`, else the pod's own ServiceAccount, else the user's default kubeconfig.
 
-        `context` selects a context of the kubeconfig other than the current one.
+        `context` selects a context of the kubeconfig other than the current one. With
+        `prefers_kubeconfig`, the default kubeconfig counts before the ServiceAccount, as for
+        kubectl: for what a person runs, not for the programs of the cluster.
         """
-        return cls(ApiClient(await connection_configuration(kubeconfig, context)), user_agent)
+        configuration = await connection_configuration(
+            kubeconfig, context, prefers_kubeconfig=prefers_kubeconfig
+        )
+        return cls(ApiClient(configuration), user_agent)
 
     async def request(
         self,

@@ -15,6 +15,12 @@ from reprieve_runtime.client.api import Api
 from reprieve_testing.servers.stub_api import StubApi, stub_api
 
 TEAM = "/api/v1/namespaces/team/pods"
+JOBS = "/apis/batch/v1/namespaces/team/jobs"
+JOB = {
+    "metadata": {"name": "J", "namespace": "team", "uid": "uid-J"},
+    "spec": {"selector": {"matchLabels": {"app": "x"}}},
+}
+OF_J = [{"apiVersion": "batch/v1", "kind": "Job", "name": "J", "uid": "uid-J", "controller": True}]
 TARGET = ClusterTarget(kubeconfig=None, context=None, namespace="team")
 
 
@@ -109,6 +115,48 @@ async def test_of_several_pods_only_the_victims_are_cancelled(
     del stub.collections[TEAM]["b"]
     assert await run(api, selector="app=x") == 0
     assert capsys.readouterr().err == "no victims match\n"
+
+
+async def test_each_named_pod_that_is_no_victim_is_said(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub, api = served
+    victim = a_pod("v", labels={keys.SOFT_EVICTION: "hinted"})
+    stub.collections[TEAM] |= {"a": a_pod("a"), "b": a_pod("b"), "v": victim}
+    assert await run(api, "a", "pod/b") == 1
+    said = [f"pod/{name} is no victim: nothing to cancel" for name in ("a", "b")]
+    assert capsys.readouterr().err.splitlines() == said
+    assert await run(api, "v", "a") == 1
+    assert [path for path, _ in stub.patches] == [f"{TEAM}/v"]
+    assert capsys.readouterr().err.splitlines() == said[:1]
+
+
+@pytest.mark.parametrize("names", [(), ("a",), ("a", "b")], ids=len)
+@pytest.mark.parametrize("way", ["a selector", "a workload"])
+async def test_pods_that_are_matched_and_no_victims_are_left_out_whatever_their_number(
+    served: tuple[StubApi, Api],
+    capsys: pytest.CaptureFixture[str],
+    names: tuple[str, ...],
+    way: str,
+) -> None:
+    stub, api = served
+    stub.collections[JOBS] = {"J": JOB}
+    stub.collections[TEAM] |= {name: a_pod(name, ownerReferences=OF_J) for name in names}
+    if way == "a selector":
+        assert await run(api, selector="app=x") == 0
+    else:
+        assert await run(api, "job/J") == 0
+    assert capsys.readouterr() == ("", "no victims match\n")
+
+
+async def test_a_pod_that_is_named_and_matched_by_its_workload_is_said(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub, api = served
+    stub.collections[JOBS] = {"J": JOB}
+    stub.collections[TEAM] |= {name: a_pod(name, ownerReferences=OF_J) for name in ("a", "b")}
+    assert await run(api, "job/J", "b") == 1
+    assert capsys.readouterr().err == "pod/b is no victim: nothing to cancel\n"
 
 
 async def test_a_refusal_is_shown_and_fails(

@@ -16,6 +16,7 @@ from rich.console import Console
 from reprieve_cli.cluster import marking, victims
 from reprieve_cli.cluster.connection import ClusterTarget
 from reprieve_cli.cluster.marking import WaitOptions
+from reprieve_cli.cluster.named_pods import find_pods
 from reprieve_cli.commands import evict, explain, reclaim, watch
 from reprieve_cli.commands.evict import EvictOptions
 from reprieve_policy import keys
@@ -323,6 +324,13 @@ async def test_a_wrong_selector_is_named(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == (
         "reprieve: -l a=b=c: is not a label selector: unable to parse requirement\n"
     )
+
+
+async def test_an_empty_selector_selects_no_pod(served: tuple[StubApi, Api]) -> None:
+    stub, api = served
+    stub.collections[TEAM] = {name: a_pod(name) for name in ("a", "b")}
+    assert await find_pods(api, "team", (), "") == []
+    assert [pod.metadata.name for pod in await find_pods(api, "team", ("a",), "")] == ["a"]
 
 
 async def run_explain(api: Api, subject: str, *, is_json: bool = False) -> int:

@@ -145,3 +145,40 @@ async def test_where_no_quotas_are_served_no_other_pods_are_read(
 ) -> None:
     document, lists = await pending(tmp_path, capsys, is_json=True)
     assert ("takesNoVictims" in json.loads(document), lists) == (False, 0)
+
+
+GANG = {keys.POD_GROUP: "g"}
+JOB = {
+    "metadata": {"name": "train", "namespace": "team", "uid": "train"},
+    "spec": {"selector": {"matchLabels": {"app": "train"}}},
+}
+
+
+def a_gang_pod(name: str) -> Any:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "train"}
+    metadata = {"name": name, "namespace": "team", "uid": name}
+    return {
+        "metadata": metadata | {"labels": GANG, "ownerReferences": [owner | {"controller": True}]},
+        "spec": {"priority": 10, "nodeName": "n"},
+        "status": {"phase": "Running"},
+    }
+
+
+async def test_the_pods_of_a_gang_are_listed_once_whatever_their_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collections = {
+        PODS: {name: a_gang_pod(name) for name in ("a", "b", "c", "d")},
+        "/apis/batch/v1/namespaces/team/jobs": {"train": JOB},
+        CLASSES: {},
+        "/api/v1/namespaces": {"team": {"kind": "Namespace", "metadata": {"name": "team"}}},
+        "/api/v1/namespaces/reprieve-system/configmaps": {},
+        "/api/v1/nodes": {"n": {"metadata": {"name": "n"}}},
+    }
+    async with stub_api(tmp_path, collections=collections) as (stub, api):
+        stub.lists_released.set()
+        assert await explain._explain(api, namespace="team", subject="job/train", is_json=True) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["pod"] for each in found] == ["a", "b", "c", "d"]
+    # The Job's own pods, and all of the namespace for the members of the gang.
+    assert stub.calls[PODS] == 2

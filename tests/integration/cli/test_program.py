@@ -1,5 +1,6 @@
 """`reprieve` as a program: its exit status, its pipes, and its output on a terminal."""
 
+import asyncio
 import os
 import pty
 import signal
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from reprieve_cli.main import main
+from reprieve_policy import keys
 from reprieve_testing.check_command import pod, write
+from reprieve_testing.servers.stub_api import stub_api
 
 PROGRAM = Path(sys.executable).with_name("reprieve")
 PLUGIN = Path(sys.executable).with_name("kubectl-reprieve")
@@ -162,3 +165,47 @@ def test_a_closed_output_pipe_causes_no_error_message(tmp_path: Path) -> None:
         process.stdout.close()
         errors = process.stderr.read()
     assert errors == b""
+
+
+OF_A_CLUSTER = (("audit",), ("status",), ("watch", "--once"))
+DEFAULT = "/api/v1/namespaces/default/pods"
+VICTIM = {"name": "p", "namespace": "default", "labels": {keys.SOFT_EVICTION: "hinted"}}
+
+
+async def with_output(folder: Path, output: int, *words: str) -> tuple[int | None, str]:
+    """Run a command on a stub of a cluster; return its exit status and the rest of its errors."""
+    async with stub_api(folder, collections={DEFAULT: {"p": {"metadata": VICTIM}}}) as (stub, _):
+        stub.lists_released.set()
+        async with asyncio.timeout(SECONDS):
+            process = await asyncio.create_subprocess_exec(
+                PROGRAM, *words, "--kubeconfig", folder / "kubeconfig",
+                stdout=output, stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            _, errors = await process.communicate()
+    lines = errors.decode().splitlines()
+    # The stub serves almost no kinds, which `audit` says.
+    return process.returncode, "\n".join(each for each in lines if "unreadable: /" not in each)
+
+
+@pytest.mark.parametrize("words", OF_A_CLUSTER, ids=" ".join)
+async def test_a_full_disk_has_one_message_and_status_for_commands_of_a_cluster(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        status, errors = await with_output(tmp_path, full, *words)
+    finally:
+        os.close(full)
+    assert (status, errors) == (74, "Error: cannot write the output: no space left on device")
+
+
+@pytest.mark.parametrize("words", OF_A_CLUSTER, ids=" ".join)
+async def test_a_closed_output_pipe_causes_no_error_message_of_commands_of_a_cluster(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        assert await with_output(tmp_path, writer, *words) == (1, "")
+    finally:
+        os.close(writer)

@@ -70,6 +70,34 @@ def test_what_no_object_is_named_is_refused(words: Sequence[str], name: str) -> 
     )
 
 
+BLANK: dict[str, Sequence[str]] = {
+    "the selector of pods to evict": ("evict", "-l", "{}"),
+    "the selector beside a pod to evict": ("evict", "train", "-l", "{}"),
+    "the selector of pods to cancel": ("cancel", "-A", "-l", "{}"),
+    "the selector beside a pod to cancel": ("cancel", "train", "-l", "{}"),
+    "a pod to evict": ("evict", "train", "{}"),
+    "a pod to cancel": ("cancel", "train", "{}"),
+    "a pod to explain": ("explain", "{}"),
+    "a node": ("reclaim", "{}"),
+    "the operator's Lease": ("cleanup", "--lease", "{}"),
+    "the operator's namespace": ("cleanup", "--operator-namespace", "{}"),
+}
+"""What a variable that is not set would leave empty. Without the refusal, all pods would count."""
+
+
+@pytest.mark.parametrize("words", BLANK.values(), ids=BLANK)
+@pytest.mark.parametrize("blank", ["", " ", " \t\n"], ids=["empty", "a space", "white space"])
+def test_what_is_blank_is_refused(words: Sequence[str], blank: str) -> None:
+    result = run(*(word.format(blank) for word in words))
+    assert result.exit_code == 2
+    assert "Error: Invalid value for " in result.output
+
+
+def test_the_empty_name_of_a_dump_is_not_the_current_folder() -> None:
+    result = run("simulate", "--preemptor", "a.yaml", "--from", "")
+    assert (result.exit_code, "a name is empty" in result.output) == (2, True)
+
+
 def test_the_name_behind_a_kind_is_checked_too() -> None:
     for words in (("evict", "job/.."), ("explain", "pod/%2e%2e"), ("reclaim", "../pods/node-1")):
         assert "must be the name of an object" in " ".join(run(*words).output.split())
