@@ -145,6 +145,7 @@ class Session:
         if defer_seconds is not None:
             self._last_step = step
             self.defer(defer_seconds)
+            self._agreement.defer(step)
             return
         if self.should_save(step):
             self._save_now(step)
