@@ -24,6 +24,10 @@ class Agreement(Protocol):
         """Return whether this process saves now, after `step` steps."""
         ...
 
+    def defer(self, step: int) -> None:
+        """Note that this process cannot save after `step` steps, in place of `decide`."""
+        ...
+
     def combine(self, own: Outcome) -> Outcome:
         """Wait until all processes have saved; return the outcome of all."""
         ...
@@ -35,6 +39,9 @@ class Alone:
     def decide(self, step: int, is_wanted: bool) -> bool:  # noqa: ARG002, FBT001 - the interface's
         """Save where this process wants it."""
         return is_wanted
+
+    def defer(self, step: int) -> None:
+        """Do nothing: no other process waits."""
 
     def combine(self, own: Outcome) -> Outcome:
         """Return the own outcome."""
@@ -75,9 +82,18 @@ class AllRanks:
             return False
         if step > self._target:
             raise RuntimeError(f"the ranks save at step {self._target}, which {step} has skipped")
-        self._target = None
-        self._calls = 0
+        self._forget_target()
         return True
+
+    def defer(self, step: int) -> None:
+        """Where the ranks save at this step, let it fail for all of them, so that all try again.
+
+        Without this, those that have saved would wait, and a later step of this one is no part of
+        their checkpoint.
+        """
+        if self._target is not None and step >= self._target:
+            self._forget_target()
+            self._gather(Outcome(error=f"deferred at step {step}"))
 
     def combine(self, own: Outcome) -> Outcome:
         """Wait for all ranks; saved is what all have saved, under the first path that one names."""
@@ -86,6 +102,10 @@ class AllRanks:
             if outcome.error is not None:
                 return Outcome(error=f"rank {rank}: {outcome.error}")
         return Outcome(next((each.path for each in outcomes if each.path is not None), None))
+
+    def _forget_target(self) -> None:
+        self._target = None
+        self._calls = 0
 
     def _next_target(self, step: int, *, is_wanted: bool) -> int | None:
         self._calls += 1

@@ -66,6 +66,9 @@ class Session:
         self._hint: Hint = NoHint()
         self._termination = TerminationHandler(self._may_exit_at_once)
         self._failed_saves = 0
+        """How many saves in a row have failed for the same request, or without any."""
+        self._failed_for: Request | None = None
+        """That request. Without this, saves that failed before it would leave it fewer tries."""
         self._is_busy = False
         """Whether a save or its answer is under way, which SIGTERM must not interrupt."""
         self._is_last_save_over = False
@@ -142,6 +145,7 @@ class Session:
         if defer_seconds is not None:
             self._last_step = step
             self.defer(defer_seconds)
+            self._agreement.defer(step)
             return
         if self.should_save(step):
             self._save_now(step)
@@ -211,6 +215,8 @@ class Session:
 
     def _failed(self, step: int, message: str) -> None:
         """Tell Reprieve that the save is tried again, or, after the third time, that it is not."""
+        if self._failed_for is not self.request:
+            self._failed_for, self._failed_saves = self.request, 0
         self._failed_saves += 1
         self._saved_at = time.monotonic()
         if self._failed_saves < MAX_FAILED_SAVES:

@@ -18,7 +18,7 @@ from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.preemption_class import HIGHEST, LOWEST, ClassSet
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts
-from reprieve_policy.gangs import job_requests, membership
+from reprieve_policy.gangs import job_requests
 from reprieve_policy.kube.kinds import KINDS
 from reprieve_policy.kube.limits import quota
 from reprieve_policy.kube.limits.quota import Quotas
@@ -30,6 +30,8 @@ from reprieve_policy.kube.objects import (
     labels_of,
     pod_views,
 )
+
+from .known_jobs import KnownJobs
 
 POLICY_MAP = ObjectName("ConfigMap", *Facts().policy_config_map)
 
@@ -54,9 +56,6 @@ class MissingFactKind(Enum):
     PRIORITY_CLASS = "PriorityClass"
 
 
-_JobKey = tuple[str, str, str]
-"""The namespace, and the job's identity in it."""
-
 MissingFacts = dict[str, MissingFactKind]
 """The unknown objects that rules looked up, by a name for users."""
 
@@ -80,8 +79,7 @@ class KnownObjects:
     priority_classes: dict[str, Resource] = field(default_factory=lambda: dict(_BUILT_IN))
     quotas: Quotas = field(default_factory=Quotas)
     """The quotas' bounds; their usage is not known and counts as zero."""
-    pods_by_job: dict[_JobKey, dict[str, Resource]] = field(default_factory=dict)
-    """The pods that name a job, by its identity: a quota counts them together."""
+    jobs: KnownJobs = field(default_factory=KnownJobs)
 
     def add(self, item: ManifestObject) -> None:
         """Add an object that the cluster will have."""
@@ -95,10 +93,7 @@ class KnownObjects:
         elif resource.kind == "PriorityClass":
             self.priority_classes[name] = resource
         elif resource.kind == "Pod":
-            job = membership.read(next(pod_views(resource)))
-            if job is not None and job.is_declared:
-                key = (item.name.namespace, *job.key)
-                self.pods_by_job.setdefault(key, {})[name] = resource
+            self.jobs.add(item.name.namespace, name, next(pod_views(resource)))
         elif resource.kind == "ElasticQuota":
             spec = resource.spec or Spec()
             self.quotas.put(quota.read_leniently(metadata, spec.min or {}, spec.max or {}, {}))
@@ -157,13 +152,9 @@ class KnownObjects:
         job = None if resource is None else job_requests.job_to_count(resource, None, facts)
         if resource is None or job is None:
             return facts
-        others = [
-            job_requests.job_pod_of(next(pod_views(other)), namespace, facts)
-            for other_name, other in self.pods_by_job.get((namespace, *job.key), {}).items()
-            if other_name != name
-        ]
-        own = job_requests.job_pod_of(next(pod_views(resource)), namespace, facts)
-        return replace(facts, job_requests=job_requests.requests_of(own, others))
+        view = next(pod_views(resource))
+        requests = self.jobs.requests_beside(job, namespace, name, view, facts)
+        return replace(facts, job_requests=requests)
 
     def _policy_of(self, item: ManifestObject, missing: MissingFacts) -> NamespacePolicy | None:
         row = KINDS.get(item.name.kind)

@@ -57,15 +57,11 @@ def split(text: str) -> Iterator[tuple[int, str]]:
 def read(text: str) -> Any:
     """Return one document as plain values; raises `Unreadable` with the line, counted from 0."""
     # A value takes two characters or more: a document without aliases always fits.
-    return _ValueBuilder(max(MAX_VALUES, len(text))).build(compose(text))
+    return _ValueBuilder(max(MAX_VALUES, len(text))).build(_tree(text).root)
 
 
-@lru_cache(maxsize=1)
 def compose(text: str) -> "yaml.Node":
-    """Return the document's tree of nodes.
-
-    The last one is cached: lines are looked up in the order of the documents.
-    """
+    """Return the document's tree of nodes."""
     try:
         return _Composer(text).get_single_node() or yaml.ScalarNode(_PLAIN, "")
     except yaml.MarkedYAMLError as error:
@@ -80,10 +76,11 @@ def compose(text: str) -> "yaml.Node":
 
 def line_of(text: str, steps: Sequence[PathStep]) -> int:
     """Return the line of a key, or of the last key on its path that exists; counted from 0."""
-    node = compose(text)
+    tree = _tree(text)
+    node = tree.root
     line = node.start_mark.line
     for step in steps:
-        found = _child(node, step)
+        found = tree.child(node, step)
         if found is None:
             break
         line, node = found
@@ -92,14 +89,64 @@ def line_of(text: str, steps: Sequence[PathStep]) -> int:
 
 def scalar_at(text: str, steps: Sequence[PathStep]) -> str | None:
     """Return the scalar without quotes at a path, as it is written; `None` if there is none."""
-    node = compose(text)
+    tree = _tree(text)
+    node = tree.root
     for step in steps:
-        found = _child(node, step)
+        found = tree.child(node, step)
         if found is None:
             return None
         _, node = found
     is_plain = isinstance(node, yaml.ScalarNode) and node.tag == _PLAIN
     return str(node.value) if is_plain else None
+
+
+@lru_cache(maxsize=1)
+def _tree(text: str) -> "_Tree":
+    """Return the document's tree; the last one is cached.
+
+    Lines are looked up in the order of the documents.
+    """
+    return _Tree(compose(text))
+
+
+_Child = tuple[int, "yaml.Node"]
+"""A value, and the line of its key."""
+
+
+class _Tree:
+    """The nodes of a document.
+
+    The keys of a mapping are read once, when the first of them is looked up. Without this, an
+    object with thousands of wrong labels would take minutes.
+    """
+
+    def __init__(self, root: "yaml.Node") -> None:
+        self.root = root
+        self._children: dict[yaml.Node, dict[str, _Child]] = {}
+
+    def child(self, node: "yaml.Node", step: PathStep) -> _Child | None:
+        """Return the value at a key or an index, `None` if there is none."""
+        if isinstance(node, yaml.MappingNode):
+            return self._children_of(node).get(str(step))
+        if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            return node.value[step].start_mark.line, node.value[step]
+        return None
+
+    def _children_of(self, node: "yaml.MappingNode") -> dict[str, _Child]:
+        if node not in self._children:
+            self._children[node] = self._read_children(node)
+        return self._children[node]
+
+    def _read_children(self, node: "yaml.MappingNode") -> dict[str, _Child]:
+        found: dict[str, _Child] = {}
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                found.setdefault(key.value, (key.start_mark.line, value))
+        for part in _merge_nodes(node):
+            if isinstance(part, yaml.MappingNode):
+                for name, child in self._children_of(part).items():
+                    found.setdefault(name, child)
+        return found
 
 
 _HINTS = {
@@ -242,19 +289,6 @@ def _number(text: str) -> int | float | str:
         octal = body[0] == "0" and body.isdigit()
         return int(sign + body, 8 if octal and len(body) > 1 else 0)
     return float(digits) if _FLOAT.fullmatch(digits) else text
-
-
-def _child(node: "yaml.Node", step: PathStep) -> "tuple[int, yaml.Node] | None":
-    if isinstance(node, yaml.SequenceNode):
-        if isinstance(step, int) and step < len(node.value):
-            return node.value[step].start_mark.line, node.value[step]
-        return None
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    for key_node, value_node in node.value:
-        if key_node.value == str(step):
-            return key_node.start_mark.line, value_node
-    return next((found for part in _merge_nodes(node) if (found := _child(part, step))), None)
 
 
 def _merge_nodes(node: "yaml.Node") -> Iterator["yaml.Node"]:

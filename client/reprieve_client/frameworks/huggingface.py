@@ -21,6 +21,8 @@ from reprieve_client.session import checkpointing
 
 _COMPLETE = "reprieve-complete"
 """A file in each checkpoint that is whole: the Trainer does not write under another name."""
+_STATE = "trainer_state.json"
+"""What the Trainer writes last: a first save that was killed lacks it."""
 
 
 class ReprieveCallback(TrainerCallback):  # type: ignore[misc]
@@ -39,10 +41,17 @@ class ReprieveCallback(TrainerCallback):  # type: ignore[misc]
         """Return the newest whole checkpoint; `None` without one.
 
         With an empty folder, it is the one that Reprieve hands over. If that is gone, the Trainer
-        ends with an error: to start anew would lose all work unnoticed.
+        ends with an error: to start anew would lose all work unnoticed. Where all checkpoints are
+        from before this callback, it raises `ValueError` for the same reason.
         """
-        whole = [mark.parent for mark in Path(output_folder).glob(f"checkpoint-*/{_COMPLETE}")]
-        newest = max(whole, key=_step, default=None) or environment.read().resume_path
+        newest = _newest_with(_COMPLETE, output_folder) or environment.read().resume_path
+        unmarked = _newest_with(_STATE, output_folder)
+        if newest is None and unmarked is not None:
+            raise ValueError(
+                f"no checkpoint in {output_folder} has the file {_COMPLETE}, which this callback "
+                f"adds to each that is whole. To resume from the newest: touch "
+                f"{unmarked / _COMPLETE}. To start anew, use an empty folder"
+            )
         return None if newest is None else str(newest)
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
@@ -77,6 +86,12 @@ class ReprieveCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, *_: Any, **__: Any) -> None:
         """Receive no more requests."""
         self._session.close()
+
+
+def _newest_with(file: str, folder: str) -> Path | None:
+    """Return the checkpoint of the highest step that has a file; `None` without one."""
+    found = [path.parent for path in Path(folder).glob(f"checkpoint-[0-9]*/{file}")]
+    return max(found, key=_step, default=None)
 
 
 def _step(checkpoint: Path) -> int:

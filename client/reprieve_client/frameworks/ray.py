@@ -38,6 +38,10 @@ class WithRay:
             self._known |= self._going
         return is_decided
 
+    def defer(self, step: int) -> None:
+        """Note that this worker cannot save now; a node that goes is looked at later."""
+        self._others.defer(step)
+
     def combine(self, own: Outcome) -> Outcome:
         """Wait until all workers have saved."""
         return self._others.combine(own)

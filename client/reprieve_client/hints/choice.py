@@ -69,7 +69,9 @@ def choose(
     if parts.scheme == "http" and parts.port is not None and not parts.hostname:
         from .http import HttpHint  # noqa: PLC0415
 
-        return HttpHint(exchange, address, parts.port, parts.path or "/")
+        # As the operator sends it: with the query, and without the "?" of an empty one.
+        query = f"?{parts.query}" if parts.query else ""
+        return HttpHint(exchange, address, parts.port, (parts.path or "/") + query)
     if parts.scheme == "file" and parts.path and not parts.netloc:
         from .file import FileHint  # noqa: PLC0415
 

@@ -28,12 +28,12 @@ _CLOSING_SECONDS = 0.1
 
 
 class HttpHint:
-    """Serves `POST`, `GET` and `DELETE` on one path."""
+    """Serves `POST`, `GET` and `DELETE` on one path, which may have a query."""
 
     def __init__(self, exchange: Exchange, address: str, port: int, path: str) -> None:
         self._exchange = exchange
         self._place = (address, port)
-        self._path = path
+        self._path = _with_one_slash(path)
         self._server: _Server | None = None
 
     @property
@@ -152,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(self.exchange.ask(request._replace(cancelled=is_cancelled)))
 
     def _is_served(self) -> bool:
-        if self.path == self.served:
+        if _with_one_slash(self.path) == self.served:
             return True
         self.send_error(404)
         return False
@@ -167,3 +167,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Print nothing for each poll."""
+
+
+def _with_one_slash(path: str) -> str:
+    """Return a path with one `/` at its begin, as newer versions of http.server read it."""
+    return "/" + path.lstrip("/")

@@ -24,6 +24,7 @@ class Rank:
         asked_after: int | None = None,
         *,
         terminated_after: int | None = None,
+        deferred: int | None = None,
         first: int = 0,
         saves_to: str | None = None,
     ) -> None:
@@ -33,6 +34,7 @@ class Rank:
         self.last_step = 0
         self._asked_after = asked_after
         self._terminated_after = terminated_after
+        self._deferred = deferred
         self._first = first
         self._saves_to = saves_to
 
@@ -45,7 +47,7 @@ class Rank:
                     session.note_termination()
                 if step == self._asked_after:
                     session._exchange.ask(Request("uid-1"))
-                session.step(step)
+                session.step(step, defer_seconds=30 if step == self._deferred else None)
         self.answer = session._exchange.answer
 
     def _save(self, step: int) -> str | None:
@@ -84,6 +86,13 @@ def test_ranks_that_are_behind_save_at_the_step_of_the_one_ahead() -> None:
     run(*ranks)
     # They talk at their third call: then they are at 5, 3 and 4.
     assert [rank.saves for rank in ranks] == [[5]] * 3
+
+
+def test_a_rank_that_defers_at_the_step_of_the_one_ahead_has_all_ranks_save_later() -> None:
+    ranks = [Rank(first=1, asked_after=5), Rank(deferred=5), Rank()]
+    run(*ranks)
+    assert [rank.saves for rank in ranks] == [[5, 6], [6], [5, 6]]
+    assert ranks[0].answer == {"state": "saved", "id": "uid-1", "step": 6}
 
 
 def test_only_the_rank_that_was_asked_answers_and_it_hands_over_the_path_of_any() -> None:

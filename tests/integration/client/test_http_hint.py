@@ -10,13 +10,18 @@ from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime
 
 import pytest
+from yarl import URL
 
 from reprieve_client.contract import Request, parse_request
 from reprieve_client.exchange import Exchange
+from reprieve_client.hints import choose
 from reprieve_client.hints import http as hint_module
 from reprieve_client.hints.http import HttpHint
 from reprieve_policy.checkpointing import contract
+from reprieve_policy.checkpointing.checkpoint_plan import HINT
 from reprieve_policy.checkpointing.contract import AnswerState, CheckpointAnswer, CheckpointRequest
+from reprieve_policy.verdict import Violation
+from reprieve_testing.cluster.handle import free_port
 
 ADDRESS = "127.0.0.1"
 REQUEST = CheckpointRequest(
@@ -124,6 +129,24 @@ def test_what_is_no_request_is_refused(
 ) -> None:
     assert call(hint, method, body, path)[0] == status
     assert exchange.pending is None
+
+
+@pytest.mark.parametrize(
+    "path", ["/save", "/save?run=1&x=/a//b?c", "/save?", "//save", "/", "///?"]
+)
+def test_all_that_a_hint_says_after_the_port_is_served_as_the_operator_sends_it(
+    exchange: Exchange, path: str
+) -> None:
+    port = free_port()
+    named = f"http://:{port}{path}"
+    assert not isinstance(HINT.parse(named, "hint"), Violation)
+    chosen = choose(named, exchange, address=ADDRESS, annotation_file="", pod_name="")
+    assert isinstance(chosen, HttpHint)
+    with closing(chosen):
+        chosen.open()
+        sent = URL(f"http://{ADDRESS}:{port}{path}", encoded=True).raw_path_qs
+        assert call(chosen, "POST", '{"id":"uid-1"}', sent)[0] == 200
+        assert call(chosen, "GET", path=sent + "x")[0] == 404
 
 
 DEPTHS = (*range(800, 1000), 2000, 4000, 7900)

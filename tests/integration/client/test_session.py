@@ -272,6 +272,25 @@ def test_a_save_that_fails_three_times_is_given_up_and_training_goes_on() -> Non
     assert len(training.threads) == 3
 
 
+@pytest.mark.parametrize(
+    "earlier", [pytest.param(None, id="at its time"), pytest.param("uid-0", id="for another")]
+)
+def test_saves_that_failed_before_a_request_leave_it_its_three_tries(earlier: str | None) -> None:
+    training = Training(*[OSError("no space left")] * 4)
+    with reprieve.checkpointing(training.save, every_seconds=0) as session:
+        if earlier:
+            ask(session, earlier)
+        session.step(1)
+        session.step(2)
+        ask(session)
+        for step in (3, 4):
+            session.step(step)
+            assert answer(session)["state"] == "saving"
+        session.step(5)
+    assert answer(session)["state"] == "saved"
+    assert training.saves == [5]
+
+
 @pytest.mark.parametrize("character", ["x", "\U0001f600"])
 def test_a_long_message_is_cut_so_that_the_answer_can_be_read(character: str) -> None:
     long = character * 20_000

@@ -2,11 +2,16 @@
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reprieve_cli.manifests import sources
+from reprieve_policy.facts import JobRequests
+from reprieve_policy.gangs import job_requests
+from reprieve_policy.gangs.job_requests import JobPod
 from reprieve_testing.check_command import pod, run, write
 
 GOOD = pod(labels='{reprieve.dev/preemption-class: "4"}')
@@ -838,26 +843,74 @@ def test_a_job_that_never_fits_into_its_quota_causes_a_warning(tmp_path: Path) -
     assert run("--strict", path).status == 1
 
 
-def test_bare_pods_of_one_job_count_together_against_their_quota(tmp_path: Path) -> None:
-    quota = (
-        "apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: ElasticQuota\n"
-        "metadata: {name: team, namespace: team}\nspec: {min: {cpu: 4}, max: {cpu: 8}}\n"
+QUOTA = (
+    "apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: ElasticQuota\n"
+    "metadata: {name: team, namespace: team}\nspec: {min: {cpu: 4}, max: {cpu: 8}}\n"
+)
+
+
+def member(name: str, job: str, cpu: int = 3, *, preemptible: str = "false", node: str = "") -> str:
+    """Return a bare pod of a job, which a quota counts."""
+    labels = (
+        f'{{quota.scheduling.koordinator.sh/preemptible: "{preemptible}", '
+        f"pod-group.scheduling.sigs.k8s.io: {job}}}"
     )
+    place = f"  nodeName: {node}\n" if node else ""
+    spec = f"  containers:\n  - {{name: main, resources: {{requests: {{cpu: {cpu}}}}}}}\n"
+    return pod(name, labels=labels) + "spec:\n" + place + spec
 
-    def member(name: str, job: str) -> str:
-        labels = (
-            '{quota.scheduling.koordinator.sh/preemptible: "false", '
-            f"pod-group.scheduling.sigs.k8s.io: {job}}}"
-        )
-        spec = "spec:\n  containers:\n  - {name: main, resources: {requests: {cpu: 3}}}\n"
-        return pod(name, labels=labels) + spec
 
-    path = write(tmp_path, "a.yaml", "---\n".join([quota, member("a", "j"), member("b", "j")]))
-    told = [line for line in run(path).lines if line.endswith("[quota-fit]")]
+def quota_findings(tmp_path: Path, *documents: str) -> list[str]:
+    path = write(tmp_path, "a.yaml", "---\n".join([QUOTA, *documents]))
+    return [line for line in run(path).lines if line.endswith("[quota-fit]")]
+
+
+def test_bare_pods_of_one_job_count_together_against_their_quota(tmp_path: Path) -> None:
+    told = quota_findings(tmp_path, member("a", "j"), member("b", "j"))
     assert len(told) == 2
     assert all("its job: cpu 6 over min 4 of quota team" in line for line in told)
-    path = write(tmp_path, "b.yaml", "---\n".join([quota, member("a", "j"), member("b", "k")]))
-    assert not [line for line in run(path).lines if line.endswith("[quota-fit]")]
+    assert not quota_findings(tmp_path, member("a", "j"), member("b", "k"))
+
+
+def test_of_two_definitions_of_a_pod_its_job_counts_the_last_and_each_counts_for_itself(
+    tmp_path: Path,
+) -> None:
+    twice = (member("a", "j", 2), member("a", "j", 3), member("b", "j", 2))
+    told = [line.partition("cpu ")[2][:1] for line in quota_findings(tmp_path, *twice)]
+    assert told == ["5", "5"], "the first definition of a, and b, fit: 2 + 2"
+
+
+def test_pods_of_a_job_that_its_quota_counts_otherwise_are_not_counted_together(
+    tmp_path: Path,
+) -> None:
+    assert not quota_findings(tmp_path, member("a", "j"), member("b", "j", preemptible="true"))
+    assert quota_findings(tmp_path, member("a", "j"), member("b", "j", node="n1"))
+
+
+def test_the_pods_of_a_job_are_counted_once_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = 0
+    job_pod_of, requests_of = job_requests.job_pod_of, job_requests.requests_of
+
+    def count_pod(*args: Any) -> JobPod:
+        nonlocal counted
+        counted += 1
+        return job_pod_of(*args)
+
+    def count_others(own: JobPod, others: Iterable[JobPod]) -> JobRequests:
+        nonlocal counted
+        pods = list(others)
+        counted += len(pods)
+        return requests_of(own, pods)
+
+    monkeypatch.setattr(job_requests, "job_pod_of", count_pod)
+    monkeypatch.setattr(job_requests, "requests_of", count_others)
+    few = quota_findings(tmp_path, *(member(f"p{number}", "j") for number in range(10)))
+    counted_few, counted = counted, 0
+    many = quota_findings(tmp_path, *(member(f"p{number}", "j") for number in range(40)))
+    assert len(many) == 4 * len(few) > 0
+    assert 0 < counted <= 4 * counted_few
 
 
 def test_a_file_that_is_also_in_the_policy_folder_is_checked_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -205,6 +206,31 @@ def test_a_path_leads_to_the_line_of_its_last_key_that_exists(path: str) -> None
 def test_a_path_into_a_list_of_merges_is_found() -> None:
     text = "a: &a {x: 1}\nb: &b {y: 1}\nc:\n  <<: [*a, *b]\n"
     assert yaml_lines.line_of(text, field_paths.parse("c.y")) == 1
+
+
+class CountedKeys(list[Any]):
+    """The keys of a mapping, and how often they were all looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.looks += 1
+        return super().__iter__()
+
+
+def test_the_keys_of_a_mapping_are_read_once_however_many_are_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = [f"k{number}" for number in range(50)]
+    text = "labels:\n" + "".join(f"  {key}: 0{number}\n" for number, key in enumerate(keys))
+    root = yaml_lines.compose(text)
+    labels = root.value[0][1]
+    labels.value = counted = CountedKeys(labels.value)
+    monkeypatch.setattr(yaml_lines, "compose", lambda _: root)
+    for number, key in enumerate(keys):
+        assert yaml_lines.line_of(text, ("labels", key)) == number + 1
+        assert yaml_lines.scalar_at(text, ("labels", key)) == f"0{number}"
+    assert counted.looks <= 2, "one for the keys, one for merge keys"
 
 
 PATHS: dict[str, tuple[Any, ...]] = {
