@@ -15,12 +15,13 @@ from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.retries import is_overload
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
-from reprieve_operator.replacements import bare_pods
 from reprieve_operator.replacements.bare_pod_store import BarePodStore
 from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_policy.config.settings import PolicySettings
+from reprieve_runtime import deep
 from reprieve_runtime.client import api as client
 from reprieve_runtime.client.api import Api, ApiError
+from reprieve_runtime.client.api_error import ANSWER_TOO_LARGE
 from reprieve_testing.objects.builders import an_eviction
 from reprieve_testing.operator_parts import writes_of
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
@@ -84,9 +85,8 @@ class Cluster:
         self.most_of_namespace = 0
         self.stored: list[str] = []
 
-    async def get(self, path: str, kind: object, *, max_bytes: int | None = None) -> Any:
-        assert (kind, max_bytes) == (dict[str, Any], 512 * 1024)
-        *_, namespace, _, name = path.split("/")
+    async def get(self, path: str, *_: object, **__: object) -> Any:
+        namespace, name = path.split("/")[-3::2]
         self.under_way[namespace] += 1
         self.most = max(self.most, self.under_way.total())
         self.most_of_namespace = max(self.most_of_namespace, self.under_way[namespace])
@@ -117,7 +117,7 @@ async def test_so_many_pods_are_in_memory_as_a_whole_at_a_time() -> None:
     places = [(f"team-{number % 5}", f"p{number}") for number in range(100)]
     await asyncio.gather(*(store(controller, *place) for place in places))
     assert sorted(cluster.stored) == sorted(name for _, name in places)
-    assert cluster.most == bare_pods._MAX_POD_READS == 4
+    assert cluster.most == 4
     assert cluster.under_way.total() == 0
     assert events.told == []
 
@@ -143,7 +143,7 @@ async def test_reads_of_one_namespace_that_hang_hold_up_no_other_namespace() -> 
 
 def decoded_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the sizes of all answers that are decoded from now on."""
-    sizes, decode = list[int](), client.decode
+    sizes, decode = list[int](), deep.decode
 
     def note(text: bytes, kind: Any) -> Any:
         sizes.append(len(text))
@@ -203,4 +203,4 @@ async def test_a_pod_that_is_deleted_meanwhile_is_not_stored(tmp_path: Path) -> 
 def test_an_answer_that_is_too_large_is_no_overload() -> None:
     """Without this, a tenant's large pods would slow down the calls of its Namespace."""
     assert is_overload(ApiError(0, "Unreachable", "no answer"))
-    assert not is_overload(ApiError(0, client.ANSWER_TOO_LARGE, "more than so many bytes"))
+    assert not is_overload(ApiError(0, ANSWER_TOO_LARGE, "more than so many bytes"))
