@@ -26,7 +26,8 @@ _OVERLOADED_STATUSES = (
 
 def is_overload(error: ApiError) -> bool:
     """True if the API server did not answer in time, or refused the call as one too many."""
-    return error.is_unreachable or error.status in _OVERLOADED_STATUSES
+    is_unanswered = error.is_unreachable and not error.is_answer_too_large
+    return is_unanswered or error.status in _OVERLOADED_STATUSES
 
 
 def is_permanent(error: ApiError) -> bool:

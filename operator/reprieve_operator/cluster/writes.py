@@ -115,17 +115,26 @@ class Writes:
         return pod if pod is not None and pod.metadata.uid == uid else None
 
     async def get(
-        self, path: str, kind: type[R], priority: CallPriority = CallPriority.RECORD
+        self,
+        path: str,
+        kind: type[R],
+        priority: CallPriority = CallPriority.RECORD,
+        *,
+        max_bytes: int | None = None,
     ) -> R | None:
-        """Return an object, `None` if it does not exist."""
+        """Return an object, `None` if it does not exist.
+
+        Raises `ApiError`; `is_answer_too_large` if it has more than `max_bytes`.
+        """
         accept = METADATA_ONLY if kind is VersionedObject else JSON
         namespace = _namespace_of(path)
         try:
             async with self._call_limiter.acquire(priority, namespace):
-                call = self._api.get(path, kind, accept=accept)
+                call = self._api.get(path, kind, accept=accept, max_bytes=max_bytes)
                 found = await self._limited("get", namespace, call)
         except ApiError as error:
-            self._metrics.api_calls.labels("get", str(error.status or "unreachable")).inc()
+            outcome = "ok" if error.is_answer_too_large else str(error.status or "unreachable")
+            self._metrics.api_calls.labels("get", outcome).inc()
             if error.is_not_found:
                 return None
             raise

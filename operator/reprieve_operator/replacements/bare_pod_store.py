@@ -21,6 +21,11 @@ from reprieve_runtime.client.paths import object_path
 _PREFIX = "bare-pod-"
 
 
+def too_large_reason() -> str:
+    """Return why a large manifest cannot be stored."""
+    return f"its manifest has more than {MAX_BYTES // 1024} KiB"
+
+
 class NamespacedName(NamedTuple):
     """The namespace and name of a replacement."""
 
@@ -77,7 +82,7 @@ class BarePodStore:
         """Return why a replacement cannot be stored; empty if it can."""
         namespace = replacement["metadata"]["namespace"]
         if len(json.dumps(replacement, ensure_ascii=False).encode()) > MAX_BYTES:
-            return f"its manifest has more than {MAX_BYTES // 1024} KiB"
+            return too_large_reason()
         # A namespace never has more than it leaves free. Without this, a few namespaces whose pods
         # cannot be created would take all room.
         most = min(MAX_RECORDS_OF_NAMESPACE, MAX_RECORDS - len(self.pending))

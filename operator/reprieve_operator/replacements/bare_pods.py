@@ -17,6 +17,7 @@ import msgspec
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster import event_messages, pod_state
+from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.namespace_rests import NamespaceRests
 from reprieve_operator.cluster.pods import VictimPod
@@ -33,7 +34,7 @@ from reprieve_runtime.client.api_error import unreadable_error
 from reprieve_runtime.client.paths import object_path
 from reprieve_runtime.single_flight import SingleFlight
 
-from .bare_pod_store import BarePodStore, NamespacedName, ReplacementRecord
+from .bare_pod_store import BarePodStore, NamespacedName, ReplacementRecord, too_large_reason
 from .replacement_queue import ReplacementQueue
 
 _log = logging.getLogger(__name__)
@@ -47,6 +48,13 @@ _GRANT_SECONDS, _DENIAL_SECONDS = 60.0, 2.0
 Denials expire quickly, so that a new RoleBinding takes effect soon.
 """
 _MAX_GRANTS = 1000
+_MAX_POD_BYTES = 512 * 1024
+"""Of a pod as the API server sends it: a manifest that is stored has 128 KiB at most, and the names
+of the fields that each writer has set, the status, and our annotations come on top. Decoded as a
+whole, a pod takes up to twenty times as much."""
+_MAX_POD_READS = 4
+"""Pods that are in memory as a whole at a time. One is decoded at a time, and what is kept of it
+until it is stored has 128 KiB of JSON: about 20 MB in all."""
 
 
 class PendingReplacement(NamedTuple):
@@ -86,6 +94,8 @@ class BarePodController:
             max_results=_MAX_GRANTS,
             monotonic=clock.monotonic,
         )
+        # A Namespace has two of them at most, and one while another Namespace reads.
+        self._pod_reads = CallLimiter(_MAX_POD_READS, keeps_share_free=True)
         self._completed: set[str] = set()
         self._unconfirmed: set[str] = set()
         """Victims whose replacements may be created: the API server's answer was lost."""
@@ -97,29 +107,53 @@ class BarePodController:
 
         Raises `ApiError`.
         """
-        namespace, uid = pod.metadata.namespace or "", pod.metadata.uid or ""
+        namespace = pod.metadata.namespace or ""
         if not self._policy.current.recreate_bare_pods or pod.metadata.ownerReferences:
             return
-        manifest = await self._read_full_pod(pod)
-        if (
-            manifest is None
-            or not bare_pod.is_recreatable(manifest)
-            or not await self._is_create_allowed(namespace)
-        ):
+        # Before the pod is read: of a Namespace that does not enable recreation, none is.
+        if not await self._is_create_allowed(namespace):
             return
+        # Without this, some dozens of large pods that are victims at once would have the operator
+        # killed for its memory. One priority for all, so that the Namespaces take turns.
+        async with self._pod_reads.acquire(CallPriority.TERMINATE, namespace):
+            replacement = await self._read_replacement(pod, state)
+            if replacement is not None:
+                await self._put_replacement(pod, replacement)
+
+    async def _read_replacement(self, pod: VictimPod, state: Eviction) -> dict[str, Any] | None:
+        """Return the replacement; `None` if there is none, or none that can be stored.
+
+        Nothing else of the pod stays in memory: what is stored is small.
+        """
+        try:
+            manifest = await self._read_full_pod(pod)
+        except ApiError as error:
+            if not error.is_answer_too_large:
+                raise
+            self._report_not_stored(pod, too_large_reason())
+            return None
+        if manifest is None or not bare_pod.is_recreatable(manifest):
+            return None
         entry = self._ledger_entry(pod, state)
         replacement = bare_pod.build_replacement(manifest, entry, self._policy.current)
         if reason := self._store.rejection_reason(replacement):
-            self._recorder.event(
-                ObjectReference.for_pod(pod.metadata), *event_messages.not_requeued(reason)
-            )
-            return
+            self._report_not_stored(pod, reason)
+            return None
+        return replacement
+
+    async def _put_replacement(self, pod: VictimPod, replacement: dict[str, Any]) -> None:
+        place = NamespacedName(pod.metadata.namespace or "", pod.metadata.name or "")
         before = annotations_of(pod.metadata).get(keys.REQUEUED_FROM, "")
-        if self._store.pending.get(before) == NamespacedName(namespace, pod.metadata.name or ""):
+        if self._store.pending.get(before) == place:
             # This pod is itself a replacement whose record could not be removed. Without this, the
             # older pod would be recreated, with its older checkpoint.
             await self._store.remove(before)
-        await self._store.put(uid, replacement)
+        await self._store.put(pod.metadata.uid or "", replacement)
+
+    def _report_not_stored(self, pod: VictimPod, reason: str) -> None:
+        self._recorder.event(
+            ObjectReference.for_pod(pod.metadata), *event_messages.not_requeued(reason)
+        )
 
     async def forget_replacement(self, uid: str) -> None:
         """Drop the replacement of a victim that exists and needs none; raises `ApiError`."""
@@ -278,9 +312,12 @@ class BarePodController:
         return await self._writes.get(object_path("pods", place.namespace, place.name), VictimPod)
 
     async def _read_full_pod(self, pod: VictimPod) -> dict[str, Any] | None:
-        """Return the pod with all its fields, `None` if it is gone."""
+        """Return the pod with all its fields, `None` if it is gone.
+
+        Raises `ApiError`; `is_answer_too_large` if it has more than `_MAX_POD_BYTES`.
+        """
         path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
-        found = await self._writes.get(path, dict[str, Any])
+        found = await self._writes.get(path, dict[str, Any], max_bytes=_MAX_POD_BYTES)
         return found if found is not None and found["metadata"]["uid"] == pod.metadata.uid else None
 
     def _ledger_entry(self, pod: VictimPod, state: Eviction) -> ledger.LedgerEntry:

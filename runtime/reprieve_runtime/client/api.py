@@ -148,10 +148,17 @@ class Api:
         return text
 
     async def get(
-        self, path: str, decode_as: type[T], *, params: Params | None = None, accept: str = JSON
+        self,
+        path: str,
+        decode_as: type[T],
+        *,
+        params: Params | None = None,
+        accept: str = JSON,
+        max_bytes: int | None = None,
     ) -> T:
-        """Read one object; `accept` may request less than the whole object."""
-        return _read(await self.request("GET", path, params=params, accept=accept), decode_as)
+        """Read one object of at most `max_bytes`; `accept` may request less than all of it."""
+        text = await self.request("GET", path, params=params, accept=accept, max_bytes=max_bytes)
+        return _read(text, decode_as)
 
     async def post(
         self,
