@@ -27,6 +27,7 @@ from reprieve_policy.kube.values import timestamp
 from . import reclaim, selection
 from .selection import (
     PreemptionCandidate,
+    alike_pods,
     node_fit,
     release,
     select_victims,
@@ -57,6 +58,8 @@ MAX_KINDS = 32
 
 Without this, thousands of pods that all differ would hold up the other home Namespaces for minutes.
 """
+MAX_LOOKS = 128
+"""Pods that one decision compares with the anti-affinity of all nodes: of equal ones, the first."""
 MAX_PAUSE_SECONDS = 300
 """The longest pause after decisions without a round."""
 _UNSCHEDULABLE = "Unschedulable"
@@ -161,7 +164,7 @@ def borrower_of(pod: ScheduledPod, metadata: ObjectMeta, home: str) -> Scheduled
     return replace(pod, is_non_preemptible=True) if stays else pod
 
 
-class Turn:
+class ReclaimTurn:
     """The due pods that one decision looks at, and which lent nodes they may run on.
 
     A node is compared once with all pods that say the same about where they may run, and with
@@ -225,7 +228,7 @@ class Turn:
         return self._may_run[key]
 
 
-def decide_round(turn: Turn, snapshot: Snapshot) -> RoundDecision:
+def decide_round(turn: ReclaimTurn, snapshot: Snapshot) -> RoundDecision:
     """Return the next round of a home Namespace, if there is one now.
 
     `snapshot` has its lent nodes that the pods of the turn may run on, with all pods on them.
@@ -248,11 +251,12 @@ def decide_round(turn: Turn, snapshot: Snapshot) -> RoundDecision:
 
 
 def _first_round(
-    turn: Turn, served: Collection[str], snapshot: Snapshot
+    turn: ReclaimTurn, served: Collection[str], snapshot: Snapshot
 ) -> tuple[ReclaimRound | None, int]:
     """Return the round, and how many of the pods were looked at before it, or in vain."""
     in_vain: set[_Kind] = set()
-    looked_at: set[Hashable] = set()
+    looked_at: dict[GangKey | str, set[Hashable]] = defaultdict(set)
+    looks, asked = 0, _asked_labels(snapshot)
     with_gang = _GangMembers(turn, snapshot).with_gang
     for index, each in enumerate(turn.pods):
         gang = each.preemptor.gang
@@ -264,10 +268,13 @@ def _first_round(
         if gang is None and not usable:
             continue
         text = repr(_without_identity(each.preemptor)) if gang is None else ""
-        look = gang or (text, tuple(sorted(each.preemptor.labels.items())))
-        if look in looked_at:
+        labels = frozenset(item for item in each.preemptor.labels.items() if item[0] in asked)
+        if labels in looked_at[gang or text]:
             continue
-        looked_at.add(look)
+        if looks == MAX_LOOKS:
+            return None, index
+        looked_at[gang or text].add(labels)
+        looks += 1
         preemptor = with_gang(each.preemptor)
         nodes = _repelling_by_node(usable, Eligibility(preemptor, snapshot))
         kind = gang or (text, tuple(nodes.items()))
@@ -287,7 +294,7 @@ def _first_round(
 class _GangMembers:
     """The pods of each gang of the home Namespace: those that wait, and those on lent nodes."""
 
-    def __init__(self, turn: Turn, snapshot: Snapshot) -> None:
+    def __init__(self, turn: ReclaimTurn, snapshot: Snapshot) -> None:
         self._waiting: dict[GangKey | None, list[Preemptor]] = defaultdict(list)
         for each in turn.waiting:
             self._waiting[each.preemptor.gang].append(each.preemptor)
@@ -300,6 +307,16 @@ class _GangMembers:
         """Return the pod with the rest of its gang."""
         gang = preemptor.gang
         return snapshot_builder.with_gang(preemptor, self._waiting[gang], self._placed[gang])
+
+
+def _asked_labels(snapshot: Snapshot) -> Collection[str]:
+    """Return the keys of the labels by which pods on the nodes keep others away.
+
+    Pods that differ in other labels, such as their number in a StatefulSet, are alike.
+    """
+    found = (alike_pods.on(info).anti_affinity for info in snapshot.nodes.values())
+    postings = (label for index in found if index is not None for label in index.postings)
+    return {key for _, key, _ in postings}
 
 
 def _repelling_by_node(
