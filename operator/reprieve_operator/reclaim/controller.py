@@ -22,7 +22,7 @@ from reprieve_operator.victims.reporter import Reporter
 from reprieve_policy.config.settings import AUTO
 from reprieve_policy.lifecycle.victim_set import VictimSetKey
 from reprieve_policy.preemption import automatic_reclaim
-from reprieve_policy.preemption.automatic_reclaim import WaitingPod
+from reprieve_policy.preemption.automatic_reclaim import ReclaimTurn, WaitingPod
 from reprieve_runtime.client.api import Api, ApiError
 
 from .lent_nodes import LentNode, LentNodes
@@ -196,15 +196,14 @@ class ReclaimController:
             for uid, pod in pods.items()
         ]
         # In threads: a decision about many pods and nodes would delay the victims of others.
+        turn = await asyncio.to_thread(ReclaimTurn, waiting, first)
         usable = await asyncio.to_thread(
-            lambda: [node for node in nodes if automatic_reclaim.may_run_on(waiting, node.info)]
+            lambda: [node for node in nodes if turn.may_run_on(node.info)]
         )
         if not usable:
-            return False, 0
+            return False, turn.next_first()
         read = await reader.lent_nodes(home, usable)
-        decided = await asyncio.to_thread(
-            automatic_reclaim.decide_round, waiting, read.snapshot, first
-        )
+        decided = await asyncio.to_thread(automatic_reclaim.decide_round, turn, read.snapshot)
         chosen = decided.round
         if chosen is None or not await reader.still_waits(pods[chosen.pod.uid]):
             return False, decided.next_first

@@ -11,7 +11,7 @@ continues where the last one stopped.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -27,14 +27,24 @@ from reprieve_policy.kube.values import timestamp
 from . import reclaim, selection
 from .selection import (
     PreemptionCandidate,
+    alike_pods,
     node_fit,
     release,
     select_victims,
     snapshot_builder,
 )
 from .selection.eligibility import Eligibility
+from .selection.gangs import kinds as gang_kinds
 from .selection.release import ReleaseCertainty
-from .selection.snapshot import GangKey, NodeInfo, Preemptor, QuotaInfo, ScheduledPod, Snapshot
+from .selection.snapshot import (
+    GangKey,
+    NodeInfo,
+    Preemptor,
+    QuotaInfo,
+    ScheduledPod,
+    SchedulingConstraints,
+    Snapshot,
+)
 
 _Kind = GangKey | tuple[str, tuple[tuple[str, tuple[str, ...]], ...]]
 """What is decided once: a gang, or pods that ask for the same on the same nodes, from which the
@@ -44,8 +54,12 @@ _FREE_TRIES = 2
 """As often a decision without a round is repeated in the next pass: the cluster may just change."""
 _MAX_DOUBLINGS = 6
 MAX_KINDS = 32
-"""Kinds of pods that one decision looks for room for. Without this, thousands of pods that all
-differ would hold up the other home Namespaces for minutes."""
+"""Kinds of pods that one decision looks for room for, and placements of them that may differ.
+
+Without this, thousands of pods that all differ would hold up the other home Namespaces for minutes.
+"""
+MAX_LOOKS = 128
+"""Pods that one decision compares with the anti-affinity of all nodes: of equal ones, the first."""
 MAX_PAUSE_SECONDS = 300
 """The longest pause after decisions without a round."""
 _UNSCHEDULABLE = "Unschedulable"
@@ -150,21 +164,76 @@ def borrower_of(pod: ScheduledPod, metadata: ObjectMeta, home: str) -> Scheduled
     return replace(pod, is_non_preemptible=True) if stays else pod
 
 
-def may_run_on(waiting: Iterable[WaitingPod], node_info: NodeInfo) -> bool:
-    """True if one of the pods that are due may run on the node, whatever else runs there."""
-    return any(_may_run(each.preemptor, node_info) for each in waiting if each.is_due)
+class ReclaimTurn:
+    """The due pods that one decision looks at, and which lent nodes they may run on.
+
+    A node is compared once with all pods that say the same about where they may run, and with
+    `MAX_KINDS` that differ; a pod that says so in too many entries runs nowhere. Without this, a
+    tenant's pods with many terms of node affinity would hold up the other home Namespaces.
+    """
+
+    def __init__(self, waiting: Sequence[WaitingPod], first: int = 0) -> None:
+        """`waiting` are all pending pods of a home Namespace.
+
+        The most important pod comes first, of equals the one that has waited longest; `first` pods,
+        which were tried in vain, come last.
+        """
+        self.waiting = waiting
+        self._first = first
+        self._numbers: dict[str, int] = {}
+        """Of its placement, by the pod's uid; none of a pod that runs nowhere."""
+        self._constraints: list[SchedulingConstraints] = []
+        """Of each placement."""
+        self._may_run: dict[tuple[int, str], bool] = {}
+        due = _in_order(waiting)
+        self._due = len(due)
+        self.pods = self._first_of([*due[first:], *due[:first]])
+
+    def may_run_on(self, node_info: NodeInfo) -> bool:
+        """True if one of the pods may run on the node, whatever else runs there."""
+        return any(self._satisfies(number, node_info) for number, _ in enumerate(self._constraints))
+
+    def may_run(self, pod: WaitingPod, node_info: NodeInfo) -> bool:
+        """True if this pod may run on the node, whatever else runs there."""
+        number = self._numbers.get(pod.uid)
+        return number is not None and self._satisfies(number, node_info)
+
+    def next_first(self, looked_at: int | None = None) -> int:
+        """Return how many pods the next decision passes over, once so many were tried in vain."""
+        passed = len(self.pods) if looked_at is None else looked_at
+        return (self._first + passed) % self._due if passed < self._due else 0
+
+    def _first_of(self, due: Sequence[WaitingPod]) -> Sequence[WaitingPod]:
+        """Return the first pods, of which not too many placements differ; no gang is divided."""
+        numbers: dict[object, int] = {}
+        for index, each in enumerate(due):
+            demand = each.preemptor.demand
+            if each.preemptor.depends_on_other_pods or gang_kinds.has_many_entries(demand):
+                continue
+            placement = gang_kinds.placement_of(demand)
+            if placement not in numbers:
+                if len(numbers) == MAX_KINDS:
+                    return due[: _begin_of_gang(due, index) or index]
+                numbers[placement] = len(numbers)
+                self._constraints.append(demand.constraints)
+            self._numbers[each.uid] = numbers[placement]
+        return due
+
+    def _satisfies(self, number: int, node_info: NodeInfo) -> bool:
+        key = number, node_info.name
+        if key not in self._may_run:
+            self._may_run[key] = node_fit.satisfies_constraints(
+                self._constraints[number], node_info
+            )
+        return self._may_run[key]
 
 
-def decide_round(
-    waiting: Sequence[WaitingPod], snapshot: Snapshot, first: int = 0
-) -> RoundDecision:
+def decide_round(turn: ReclaimTurn, snapshot: Snapshot) -> RoundDecision:
     """Return the next round of a home Namespace, if there is one now.
 
-    `waiting` are all its pending pods, `snapshot` its lent nodes with all pods on them. The most
-    important pod begins, of equals the one that has waited longest; `first` pods, which were tried
-    in vain, come last.
+    `snapshot` has its lent nodes that the pods of the turn may run on, with all pods on them.
     """
-    by_uid = {each.uid: each for each in waiting}
+    by_uid = {each.uid: each for each in turn.waiting}
     under_way = [
         by_uid[uid]
         for node_info in snapshot.nodes.values()
@@ -177,51 +246,96 @@ def decide_round(
     ):
         return RoundDecision()
     served = {each.uid for each in under_way}
-    due = [each for each in waiting if each.is_due and each.uid not in served]
-    due.sort(key=_importance)
-    in_turn = due[first:] + due[:first]
-    found, looked_at = _first_round(in_turn, waiting, _with_claims(snapshot, waiting, by_uid))
-    is_cut = found is None and looked_at < len(due)
-    return RoundDecision(found, (first + looked_at) % len(due) if is_cut else 0)
+    found, looked_at = _first_round(turn, served, _with_claims(snapshot, turn.waiting, by_uid))
+    return RoundDecision(found, 0 if found is not None else turn.next_first(looked_at))
 
 
 def _first_round(
-    due: Sequence[WaitingPod], waiting: Sequence[WaitingPod], snapshot: Snapshot
+    turn: ReclaimTurn, served: Collection[str], snapshot: Snapshot
 ) -> tuple[ReclaimRound | None, int]:
     """Return the round, and how many of the pods were looked at before it, or in vain."""
     in_vain: set[_Kind] = set()
-    waiting_by_gang: dict[GangKey | None, list[Preemptor]] = defaultdict(list)
-    for other in waiting:
-        waiting_by_gang[other.preemptor.gang].append(other.preemptor)
-    placed_by_gang: dict[GangKey | None, list[ScheduledPod]] = defaultdict(list)
-    for node_info in snapshot.nodes.values():
-        for pod in node_info.pods:
-            placed_by_gang[pod.gang].append(pod)
-    for index, each in enumerate(due):
+    looked_at: dict[GangKey | str, set[Hashable]] = defaultdict(set)
+    looks, asked = 0, _asked_labels(snapshot)
+    with_gang = _GangMembers(turn, snapshot).with_gang
+    for index, each in enumerate(turn.pods):
+        gang = each.preemptor.gang
         # The pods of a Deployment are alike, and those of a gang are planned together: one decision
         # is enough where they get no room.
-        if each.preemptor.gang in in_vain:
+        if each.uid in served or gang in in_vain:
             continue
-        gang = each.preemptor.gang
-        preemptor = snapshot_builder.with_gang(
-            each.preemptor, waiting_by_gang[gang], placed_by_gang[gang]
-        )
-        eligibility = Eligibility(preemptor, snapshot)
-        nodes = {
-            name: tuple(pod.uid for pod in select_victims.repelling_pods(info, eligibility))
-            for name, info in snapshot.nodes.items()
-            if _may_be_evaluated(info, eligibility)
-        }
-        kind = gang or (repr(_without_identity(preemptor)), tuple(nodes.items()))
+        usable = [info for info in snapshot.nodes.values() if turn.may_run(each, info)]
+        if gang is None and not usable:
+            continue
+        text = repr(_without_identity(each.preemptor)) if gang is None else ""
+        labels = frozenset(item for item in each.preemptor.labels.items() if item[0] in asked)
+        if labels in looked_at[gang or text]:
+            continue
+        if looks == MAX_LOOKS:
+            return None, index
+        looked_at[gang or text].add(labels)
+        looks += 1
+        preemptor = with_gang(each.preemptor)
+        nodes = _repelling_by_node(usable, Eligibility(preemptor, snapshot))
+        kind = gang or (text, tuple(nodes.items()))
         if kind in in_vain:
             continue
         if len(in_vain) == MAX_KINDS:
             return None, index
         in_vain.add(kind)
-        best = selection.decide(preemptor, snapshot, nodes).best
+        best = (
+            None if _is_too_large(preemptor) else selection.decide(preemptor, snapshot, nodes).best
+        )
         if best is not None:
             return ReclaimRound(each, best), index
-    return None, len(due)
+    return None, len(turn.pods)
+
+
+class _GangMembers:
+    """The pods of each gang of the home Namespace: those that wait, and those on lent nodes."""
+
+    def __init__(self, turn: ReclaimTurn, snapshot: Snapshot) -> None:
+        self._waiting: dict[GangKey | None, list[Preemptor]] = defaultdict(list)
+        for each in turn.waiting:
+            self._waiting[each.preemptor.gang].append(each.preemptor)
+        self._placed: dict[GangKey | None, list[ScheduledPod]] = defaultdict(list)
+        for node_info in snapshot.nodes.values():
+            for pod in node_info.pods:
+                self._placed[pod.gang].append(pod)
+
+    def with_gang(self, preemptor: Preemptor) -> Preemptor:
+        """Return the pod with the rest of its gang."""
+        gang = preemptor.gang
+        return snapshot_builder.with_gang(preemptor, self._waiting[gang], self._placed[gang])
+
+
+def _asked_labels(snapshot: Snapshot) -> Collection[str]:
+    """Return the keys of the labels by which pods on the nodes keep others away.
+
+    Pods that differ in other labels, such as their number in a StatefulSet, are alike.
+    """
+    found = (alike_pods.on(info).anti_affinity for info in snapshot.nodes.values())
+    postings = (label for index in found if index is not None for label in index.postings)
+    return {key for _, key, _ in postings}
+
+
+def _repelling_by_node(
+    usable: Iterable[NodeInfo], eligibility: Eligibility
+) -> Mapping[str, tuple[str, ...]]:
+    """Return the nodes that can be evaluated, with the pods there that keep the preemptor away.
+
+    Not one where whether it fits depends on pods that stay: only its scheduler knows.
+    """
+    return {
+        info.name: tuple(pod.uid for pod in select_victims.repelling_pods(info, eligibility))
+        for info in usable
+        if not select_victims.depends_on_other_pods(info, eligibility)
+    }
+
+
+def _is_too_large(preemptor: Preemptor) -> bool:
+    """True for a gang of which a pod runs nowhere: it is said in too many entries where."""
+    return any(map(gang_kinds.has_many_entries, preemptor.pending_members))
 
 
 def _has_unnotified(snapshot: Snapshot, by_uid: Mapping[str, WaitingPod]) -> bool:
@@ -284,6 +398,23 @@ def _with_claims(
     return replace(snapshot, nodes=nodes, quota_infos=quota_infos)
 
 
+def _in_order(waiting: Iterable[WaitingPod]) -> Sequence[WaitingPod]:
+    """Return the due pods, the most important first, each with the rest of its gang."""
+    due = sorted((each for each in waiting if each.is_due), key=_importance)
+    places: dict[GangKey | str, int] = {}
+    for place, each in enumerate(due):
+        places.setdefault(each.preemptor.gang or each.uid, place)
+    return sorted(due, key=lambda each: places[each.preemptor.gang or each.uid])
+
+
+def _begin_of_gang(due: Sequence[WaitingPod], index: int) -> int:
+    """Return where the gang of a pod begins; the place of a pod of no gang."""
+    gang = due[index].preemptor.gang
+    if gang is None:
+        return index
+    return next(place for place, each in enumerate(due) if each.preemptor.gang == gang)
+
+
 def _importance(waiting: WaitingPod) -> tuple[int, datetime, str]:
     assert waiting.turned_away_at is not None
     return -waiting.preemptor.demand.priority, waiting.turned_away_at, waiting.uid
@@ -298,17 +429,4 @@ def _without_identity(preemptor: Preemptor) -> Preemptor:
         namespace_labels={},
         unschedulable_since=None,
         demand=replace(preemptor.demand, uid=""),
-    )
-
-
-def _may_be_evaluated(node_info: NodeInfo, eligibility: Eligibility) -> bool:
-    """False if whether the pod fits there depends on pods that stay: only its scheduler knows."""
-    return _may_run(eligibility.preemptor, node_info) and not select_victims.depends_on_other_pods(
-        node_info, eligibility
-    )
-
-
-def _may_run(preemptor: Preemptor, node_info: NodeInfo) -> bool:
-    return not preemptor.depends_on_other_pods and node_fit.satisfies_constraints(
-        preemptor.demand.constraints, node_info
     )

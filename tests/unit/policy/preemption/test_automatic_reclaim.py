@@ -19,11 +19,13 @@ from reprieve_policy.kube.pods import (
     PodStatus,
 )
 from reprieve_policy.preemption import automatic_reclaim, selection
-from reprieve_policy.preemption.automatic_reclaim import RoundDecision, WaitingPod
+from reprieve_policy.preemption.automatic_reclaim import ReclaimTurn, RoundDecision, WaitingPod
+from reprieve_policy.preemption.selection import node_fit, select_victims
 from reprieve_policy.preemption.selection.snapshot import (
     TOO_LARGE,
     AntiAffinity,
     GangKey,
+    NodeAffinityTerm,
     NodeInfo,
     Preemptor,
     Requirement,
@@ -75,7 +77,7 @@ def lent(name: str, *pods: ScheduledPod, **fields: object) -> NodeInfo:
 
 def decide(*pods: WaitingPod, snapshot: Snapshot) -> list[str]:
     """Return the pod that begins a round and its victims, nothing without a round."""
-    found = automatic_reclaim.decide_round(pods, snapshot).round
+    found = automatic_reclaim.decide_round(ReclaimTurn(pods), snapshot).round
     return [] if found is None else [found.pod.uid, *sorted(one.uid for one in found.victims)]
 
 
@@ -338,17 +340,172 @@ def test_a_decision_looks_for_room_for_so_many_kinds_of_pods_and_the_next_one_fo
     pods = [*in_vain, waiting("fits", since=-400), waiting("fits-too", since=-300)]
     snapshot = a_snapshot(FULL).build()
 
-    cut = automatic_reclaim.decide_round(pods, snapshot)
+    cut = automatic_reclaim.decide_round(ReclaimTurn(pods), snapshot)
     assert cut == RoundDecision(None, next_first=len(in_vain))
-    found = automatic_reclaim.decide_round(pods, snapshot, cut.next_first).round
+    found = automatic_reclaim.decide_round(ReclaimTurn(pods, cut.next_first), snapshot).round
     assert found is not None
     assert found.pod.uid == "fits"
 
 
 def test_a_decision_about_few_kinds_of_pods_leaves_none_for_the_next_one() -> None:
     pods = [waiting(f"large-{number}", cpu=5) for number in range(100)]
-    found = automatic_reclaim.decide_round(pods, a_snapshot(FULL).build())
+    found = automatic_reclaim.decide_round(ReclaimTurn(pods), a_snapshot(FULL).build())
     assert found == RoundDecision(None, next_first=0)
+
+
+def placed(pod: WaitingPod, *terms: Sequence[Requirement]) -> WaitingPod:
+    """Return the pod with required node affinity: one of the terms."""
+    constraints = SchedulingConstraints(node_affinity_terms=tuple(map(NodeAffinityTerm, terms)))
+    demand = replace(pod.preemptor.demand, constraints=constraints)
+    return replace(pod, preemptor=replace(pod.preemptor, demand=demand))
+
+
+def on_node(pod: WaitingPod, value: str) -> WaitingPod:
+    return placed(pod, [Requirement("pool", "In", (value,))])
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The nodes with which the constraints of a pod were compared, once each time."""
+    nodes: list[str] = []
+    compare = node_fit.satisfies_constraints
+
+    def count(constraints: SchedulingConstraints, node_info: NodeInfo) -> bool:
+        nodes.append(node_info.name)
+        return compare(constraints, node_info)
+
+    monkeypatch.setattr(node_fit, "satisfies_constraints", count)
+    return nodes
+
+
+def test_pods_that_may_run_on_the_same_nodes_are_compared_with_each_node_once(
+    compared: list[str],
+) -> None:
+    """Without this, thousands of equal pods would hold up the other home Namespaces for minutes."""
+    turn = ReclaimTurn(
+        [on_node(waiting(f"p-{number}", cpu=1 + number % 9), "no") for number in range(99)]
+    )
+    nodes = [lent("m"), FULL]
+    assert not any(map(turn.may_run_on, nodes))
+    assert automatic_reclaim.decide_round(turn, a_snapshot(*nodes).build()) == RoundDecision()
+    assert compared == ["m", "n"]
+
+
+ONE = Requirement("pool", "Exists")
+MANY_ENTRIES = {
+    "terms": [[ONE]] * 51,
+    "requirements": [[ONE] * 100],
+    "values": [[Requirement("pool", "NotIn", tuple(map(str, range(2001))))]],
+}
+
+
+@pytest.mark.parametrize("terms", MANY_ENTRIES.values(), ids=MANY_ENTRIES)
+def test_a_pod_with_very_much_node_affinity_is_not_compared_and_begins_no_round(
+    terms: Sequence[Sequence[Requirement]], compared: list[str]
+) -> None:
+    node_info = replace(FULL, labels={"pool": "x"})
+    turn = ReclaimTurn([placed(waiting(), *terms)])
+    assert not turn.may_run_on(node_info)
+    assert automatic_reclaim.decide_round(turn, a_snapshot(node_info).build()).round is None
+    assert compared == []
+
+
+def test_a_gang_with_such_a_pod_takes_nothing(compared: list[str]) -> None:
+    gang = [waiting("g-0", gang=GANG), waiting("g-1", gang=GANG, is_due=False)]
+    snapshot = a_snapshot(FULL).build()
+    assert decide(*gang, snapshot=snapshot)
+    compared.clear()
+    large = placed(gang[1], *([[Requirement("pool", "DoesNotExist")]] * 51))
+    assert decide(gang[0], large, snapshot=snapshot) == []
+    assert compared == ["n"]
+
+
+def test_a_decision_looks_at_so_many_placements_and_the_next_one_at_others(
+    compared: list[str],
+) -> None:
+    """Without this, pods that all say something else would hold up the other home Namespaces."""
+    most = automatic_reclaim.MAX_KINDS
+    pods = [on_node(waiting(f"p-{number}", since=-900), str(number)) for number in range(most)]
+    pods += [on_node(waiting("second", since=-800), "0"), on_node(waiting("fits"), "x")]
+    node_info = replace(FULL, labels={"pool": "x"})
+
+    cut = ReclaimTurn(pods)
+    assert not cut.may_run_on(node_info)
+    assert len(compared) == most
+    assert cut.next_first() == most + 1
+    snapshot = a_snapshot(node_info).build()
+    assert automatic_reclaim.decide_round(cut, snapshot) == RoundDecision(None, most + 1)
+
+    turn = ReclaimTurn(pods, cut.next_first())
+    assert turn.may_run_on(node_info)
+    found = automatic_reclaim.decide_round(turn, snapshot).round
+    assert found is not None
+    assert found.pod.uid == "fits"
+
+
+def test_no_gang_is_divided_between_two_decisions() -> None:
+    """Without this, none of its pods would find all nodes that the gang needs."""
+    pods = [
+        on_node(waiting(f"p-{number:02}", since=-900), str(number))
+        for number in range(automatic_reclaim.MAX_KINDS - 1)
+    ]
+    gang = [on_node(waiting(name, gang=GANG), name) for name in ("g-0", "g-1")]
+    first = ReclaimTurn([*pods, *gang])
+    assert [each.uid for each in first.pods] == [each.uid for each in pods]
+    second = ReclaimTurn([*pods, *gang], first.next_first())
+    assert [each.uid for each in second.pods[:2]] == ["g-0", "g-1"]
+
+
+def test_a_gang_of_very_many_placements_does_not_keep_the_next_pods_from_their_turn() -> None:
+    number = automatic_reclaim.MAX_KINDS + 1
+    gang = [on_node(waiting(f"g-{each:02}", gang=GANG), str(each)) for each in range(number)]
+    turn = ReclaimTurn(gang)
+    assert len(turn.pods) == turn.next_first() == number - 1
+
+
+def test_the_pods_of_a_gang_are_looked_at_with_the_most_important_of_them() -> None:
+    pods = [
+        waiting("late", since=-400, gang=GANG),
+        waiting("middle", since=-500),
+        waiting("early", since=-600, gang=GANG),
+    ]
+    assert [each.uid for each in ReclaimTurn(pods).pods] == ["early", "late", "middle"]
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The pods that were compared with the anti-affinity of a node."""
+    names: set[str] = set()
+    find = select_victims.repelling_pods
+
+    def count(node_info: NodeInfo, eligibility: Any) -> Any:
+        names.add(eligibility.preemptor.name)
+        return find(node_info, eligibility)
+
+    monkeypatch.setattr(select_victims, "repelling_pods", count)
+    return names
+
+
+def labelled(number: int, key: str) -> WaitingPod:
+    return waiting(f"p-{number:03}", cpu=9, labels={key: str(number)})
+
+
+KEEPING_AWAY = lent("n", borrower("a", anti_affinity=TO_DATABASES))
+
+
+def test_of_pods_that_differ_in_labels_that_do_not_matter_one_is_compared(looks: set[str]) -> None:
+    """Without this, pods with many labels would take as long as those with many terms."""
+    pods = [labelled(number, "number") for number in range(200)]
+    assert decide(*pods, snapshot=a_snapshot(KEEPING_AWAY).build()) == []
+    assert looks == {"p-000"}
+
+
+def test_of_pods_that_differ_in_labels_that_matter_so_many_are_compared(looks: set[str]) -> None:
+    most = automatic_reclaim.MAX_LOOKS
+    pods = [labelled(number, "app") for number in range(most + 9)]
+    decided = automatic_reclaim.decide_round(ReclaimTurn(pods), a_snapshot(KEEPING_AWAY).build())
+    assert decided == RoundDecision(None, next_first=most)
+    assert len(looks) == most
 
 
 def a_pending_pod(
@@ -466,11 +623,11 @@ def test_the_pods_of_a_batch_job_that_declares_a_gang_are_placed_together() -> N
 
 def test_only_nodes_that_a_due_pod_may_run_on_are_read() -> None:
     tainted = replace(FULL, taints=(Taint(keys.HOME_NAMESPACE, HOME, "NoSchedule"),))
-    assert automatic_reclaim.may_run_on([waiting()], FULL)
-    assert not automatic_reclaim.may_run_on([waiting()], tainted)
-    assert automatic_reclaim.may_run_on([waiting(), tolerant()], tainted)
-    assert not automatic_reclaim.may_run_on([waiting(is_due=False)], FULL)
-    assert not automatic_reclaim.may_run_on([waiting(depends_on_other_pods=True)], FULL)
+    assert ReclaimTurn([waiting()]).may_run_on(FULL)
+    assert not ReclaimTurn([waiting()]).may_run_on(tainted)
+    assert ReclaimTurn([waiting(), tolerant()]).may_run_on(tainted)
+    assert not ReclaimTurn([waiting(is_due=False)]).may_run_on(FULL)
+    assert not ReclaimTurn([waiting(depends_on_other_pods=True)]).may_run_on(FULL)
 
 
 @pytest.mark.parametrize(

@@ -96,18 +96,19 @@ class KindOnNodes:
 
 def group_by_kind(pods: Sequence[PodDemand]) -> Sequence[DemandKind]:
     """Return the kinds of a gang's pods; none if the gang is not counted."""
-    if any(map(_has_many_entries, pods)):
+    if any(map(has_many_entries, pods)):
         return ()
     groups = _group(pods, _identity)
     if len(groups) <= MAX_KINDS:
         return [DemandKind(same[0], len(same)) for same in groups]
-    alike = _group((pod for same in groups for pod in same), _placement)
+    alike = _group((pod for same in groups for pod in same), placement_of)
     if len(alike) > MAX_PLACEMENTS:
         return ()
     return [DemandKind(_largest(same), len(same)) for same in alike]
 
 
-def _has_many_entries(demand: PodDemand) -> bool:
+def has_many_entries(demand: PodDemand) -> bool:
+    """True if the pod says in so many ways where it may run that to evaluate them takes long."""
     constraints = demand.constraints
     terms = constraints.node_affinity_terms or ()
     requirements = [one for term in terms for part in term for one in part]
@@ -142,10 +143,10 @@ def _largest(pods: Sequence[PodDemand]) -> PodDemand:
 
 def _identity(demand: PodDemand) -> object:
     """Return what is equal for pods with equal demands."""
-    return tuple(sorted(demand.amounts.items())), _placement(demand)
+    return tuple(sorted(demand.amounts.items())), placement_of(demand)
 
 
-def _placement(demand: PodDemand) -> object:
+def placement_of(demand: PodDemand) -> object:
     """Return what is equal for pods that may run on the same nodes, whatever they request."""
     constraints = demand.constraints
     return (
