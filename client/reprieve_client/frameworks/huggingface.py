@@ -22,7 +22,10 @@ from reprieve_client.session import checkpointing
 _COMPLETE = "reprieve-complete"
 """A file in each checkpoint that is whole: the Trainer does not write under another name."""
 _STATE = "trainer_state.json"
-"""What the Trainer writes last: a first save that was killed lacks it."""
+"""What the Trainer writes after the model and the optimizer."""
+_IN_USE = "reprieve-callback"
+"""A file beside the checkpoints once a run with this callback has begun. Without it, a first save
+that was killed before its mark would be taken for one from before the callback."""
 
 
 class ReprieveCallback(TrainerCallback):  # type: ignore[misc]
@@ -46,7 +49,8 @@ class ReprieveCallback(TrainerCallback):  # type: ignore[misc]
         """
         newest = _newest_with(_COMPLETE, output_folder) or environment.read().resume_path
         unmarked = _newest_with(_STATE, output_folder)
-        if newest is None and unmarked is not None:
+        is_in_use = Path(output_folder, _IN_USE).exists()
+        if newest is None and unmarked is not None and not is_in_use:
             raise ValueError(
                 f"no checkpoint in {output_folder} has the file {_COMPLETE}, which this callback "
                 f"adds to each that is whole. To resume from the newest: touch "
@@ -54,8 +58,12 @@ class ReprieveCallback(TrainerCallback):  # type: ignore[misc]
             )
         return None if newest is None else str(newest)
 
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
         """Begin to receive requests."""
+        if state.is_world_process_zero:
+            folder = Path(args.output_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            atomic_write(folder / _IN_USE, "")
         self._session.open()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002

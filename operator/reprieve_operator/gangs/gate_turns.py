@@ -19,7 +19,12 @@ from reprieve_policy.gangs.gate_queue import GangFailure, QueuedGang
 from reprieve_policy.gangs.gate_rotation import GateRotation
 from reprieve_policy.gangs.gate_steps import GateDecision, GatedGang, GateMember, GateStep
 from reprieve_policy.gangs.start_requirements import NO_REQUIREMENTS, StartRequirements
-from reprieve_policy.preemption.selection.gangs.room import GangDemand, GangRoom, RoomLimits
+from reprieve_policy.preemption.selection.gangs.room import (
+    GangDemand,
+    GangRoom,
+    ReleasedGang,
+    RoomLimits,
+)
 from reprieve_policy.preemption.selection.snapshot import PodDemand, ScheduledPod
 
 from .gang_counts import CountedGang
@@ -91,6 +96,12 @@ class WatchedGang:
         return [pod.preemptor.demand for pod in self.pods if pod.member.uid in uids]
 
     @property
+    def placed(self) -> Sequence[PodDemand]:
+        """What those of its released pods request that are on nodes."""
+        uids = {pod.uid for pod in self.gang.released if pod.is_bound}
+        return [pod.preemptor.demand for pod in self.pods if pod.member.uid in uids]
+
+    @property
     def surplus(self) -> Mapping[GangKey, "WatchedGang"]:
         """The pods that a gang which runs does not need, the oldest: each asks for its own room."""
         return {
@@ -111,7 +122,7 @@ _Pods = tuple[str, Sequence[PodDemand]]
 class _Unplaced:
     """What the scheduler has to place."""
 
-    gangs: Sequence[_Pods]
+    gangs: Sequence[ReleasedGang]
     """Of gangs that the gate has released and that have not started."""
     others: Sequence[_Pods]
     """Of gangs that no gate held, and pods that gangs do not need."""
@@ -153,6 +164,10 @@ def _namespace_of_pods(pods: _Pods) -> str:
     return pods[0]
 
 
+def _demands_of(pods: _Pods) -> Sequence[PodDemand]:
+    return pods[1]
+
+
 class GateTurns:
     """Decides which gangs are released, and remembers which of them failed."""
 
@@ -160,6 +175,10 @@ class GateTurns:
         self._room, self._policy, self._clock = room, policy, clock
         self._failures: dict[GangKey, GangFailure] = {}
         self._rotation: GateRotation[GangKey] = GateRotation(_namespace_of)
+        self._large: set[GangKey] | None = None
+        """Gangs that were released with many kinds; `None` before the first decision of a term.
+
+        Then, those count that an earlier operator has released."""
         self._tried: set[GangKey] = set()
         """Gangs that had a turn since something changed."""
         self._decisions = 0
@@ -209,7 +228,9 @@ class GateTurns:
         self._room.want()
         if self._room.knowledge is not RoomKnowledge.KNOWN:
             return _NO_TURN
-        in_flight, unseen = self._in_flight(gangs), self._unseen(gangs)
+        present = {one.key for one in gangs}
+        self._large = present if self._large is None else self._large & present
+        in_flight, unseen = self._in_flight(gangs, self._large), self._unseen(gangs)
         ready = self._ready(queue)
         state = self._state(ready, in_flight, unseen)
         is_same = state == self._last and self._clock.monotonic() < self._due_at
@@ -218,10 +239,11 @@ class GateTurns:
         if not is_due or time.monotonic() < self._next_at:
             return _NO_TURN
         looked_at = self._rotation.next_gangs(list(ready), tried)
-        released, without_turn, cpu_seconds = await self._decide(
+        released, gang_room, cpu_seconds = await self._decide(
             {key: ready[key] for key in looked_at}, in_flight, unseen
         )
-        self._tried = tried.union(self._rotation.record(looked_at, without_turn))
+        self._large = (self._large - set(released)) | gang_room.large
+        self._tried = tried.union(self._rotation.record(looked_at, gang_room.without_turn))
         self._last = state
         self._due_at = self._clock.monotonic() + _FULL_SECONDS
         # Processor time passes on the machine's clock, whatever clock the controller has.
@@ -242,21 +264,28 @@ class GateTurns:
         ]
         return {each.key: queue[each.key] for each in gate_queue.in_order(queued, failures)}
 
-    def _in_flight(self, gangs: Sequence[WatchedGang]) -> _Unplaced:
+    def _in_flight(self, gangs: Sequence[WatchedGang], large: Collection[GangKey]) -> _Unplaced:
         store, now = self._room.store, self._clock.monotonic()
         ceiling_seconds = self._policy.current.ceiling_seconds
         labelled = {pod.member.uid for one in gangs for pod in one.pods}
         oldest = self._clock.now() - timedelta(
             seconds=self._policy.current.gang_gate_timeout_seconds
         )
-        needed: list[_Pods] = []
+        needed: list[ReleasedGang] = []
         others: list[_Pods] = [*store.unplaced_gangs(labelled, oldest)]
         for one in gangs:
             demands = [demand for demand in one.unplaced if not store.is_on_node(demand.uid)]
             if demands and one.decision.step is GateStep.STARTED:
                 others.append((one.key[0], demands))
             elif demands and one.counted.keeps_room(one.gang, ceiling_seconds, now):
-                needed.append((one.key[0], demands))
+                needed.append(
+                    ReleasedGang(
+                        namespace=one.key[0],
+                        pods=demands,
+                        placed=one.placed,
+                        was_large=one.key in large,
+                    )
+                )
         return _Unplaced(needed, others)
 
     def _to_look_at(self, others: Sequence[_Pods]) -> Sequence[_Pods]:
@@ -296,8 +325,8 @@ class GateTurns:
             key: {pod.metadata.uid: pod.metadata.resourceVersion for pod in one.chosen}
             for key, one in ready.items()
         }
-        unplaced = (*in_flight.gangs, *in_flight.others)
-        placing = sorted(demand.uid for _, demands in unplaced for demand in demands)
+        unplaced = (*(gang.pods for gang in in_flight.gangs), *map(_demands_of, in_flight.others))
+        placing = sorted(demand.uid for demands in unplaced for demand in demands)
         taken = sorted(pod.uid for pod in unseen)
         return waiting, placing, taken, self._room.store.changes, self._policy.current
 
@@ -306,8 +335,8 @@ class GateTurns:
         queue: Mapping[GangKey, WatchedGang],
         in_flight: _Unplaced,
         unseen: Sequence[ScheduledPod],
-    ) -> tuple[Sequence[GangKey], Collection[GangKey], float]:
-        """Return the gangs to release, those without a turn, and the CPU time that it took."""
+    ) -> tuple[Sequence[GangKey], GangRoom[GangKey], float]:
+        """Return the gangs to release, the room with them, and the CPU time that it took."""
         self._decisions += 1
         now, failures = self._clock.now(), dict(self._failures)
         room = self._room.store.snapshot(self._policy.current, now, unseen)
@@ -338,7 +367,7 @@ class GateTurns:
 
         released, gang_room, cpu_seconds = await asyncio.to_thread(decide)
         self._record_looked_at(others, gang_room.ungated_turns)
-        return released, gang_room.without_turn, cpu_seconds
+        return released, gang_room, cpu_seconds
 
     def _forget_old_failures(self, gangs: Sequence[WatchedGang]) -> None:
         """Forget those of gangs that are gone.

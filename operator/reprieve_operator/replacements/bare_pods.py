@@ -56,6 +56,10 @@ _MAX_POD_READS = 4
 """Pods that are in memory as a whole at a time. One is decoded at a time, and what is kept of it
 until it is stored has 128 KiB of JSON: about 20 MB in all."""
 
+_MAX_STORE_SECONDS = 5.0
+"""For a pod that is in memory as a whole; then it is tried again. Its read may wait behind calls of
+its Namespace that hang. Without this, a few such Namespaces would hold up the victims of others."""
+
 
 class PendingReplacement(NamedTuple):
     """A bare pod that is to be created."""
@@ -116,9 +120,17 @@ class BarePodController:
         # Without this, some dozens of large pods that are victims at once would have the operator
         # killed for its memory. One priority for all, so that the Namespaces take turns.
         async with self._pod_reads.acquire(CallPriority.TERMINATE, namespace):
-            replacement = await self._read_replacement(pod, state)
-            if replacement is not None:
-                await self._put_replacement(pod, replacement)
+            try:
+                async with asyncio.timeout(_MAX_STORE_SECONDS):
+                    await self._read_and_store(pod, state)
+            except TimeoutError as error:
+                message = f"not stored within {_MAX_STORE_SECONDS:g} seconds"
+                raise ApiError(0, "Timeout", message) from error
+
+    async def _read_and_store(self, pod: VictimPod, state: Eviction) -> None:
+        replacement = await self._read_replacement(pod, state)
+        if replacement is not None:
+            await self._put_replacement(pod, replacement)
 
     async def _read_replacement(self, pod: VictimPod, state: Eviction) -> dict[str, Any] | None:
         """Return the replacement; `None` if there is none, or none that can be stored.
@@ -317,7 +329,9 @@ class BarePodController:
         Raises `ApiError`; `is_answer_too_large` if it has more than `_MAX_POD_BYTES`.
         """
         path = object_path("pods", pod.metadata.namespace, pod.metadata.name)
-        found = await self._writes.get(path, dict[str, Any], max_bytes=_MAX_POD_BYTES)
+        found = await self._writes.get(
+            path, dict[str, Any], CallPriority.TERMINATE, max_bytes=_MAX_POD_BYTES
+        )
         return found if found is not None and found["metadata"]["uid"] == pod.metadata.uid else None
 
     def _ledger_entry(self, pod: VictimPod, state: Eviction) -> ledger.LedgerEntry:

@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,11 +55,19 @@ def test_checkpoints_from_before_the_callback_are_an_error_that_says_how_to_resu
     assert callback.resume_from(str(tmp_path)) == str(newest)
 
 
+@pytest.mark.parametrize("is_first_rank", [True, False])
 def test_a_first_save_that_was_killed_does_not_keep_the_run_from_its_start(
-    callback: Any, tmp_path: Path
+    callback: Any, tmp_path: Path, *, is_first_rank: bool
 ) -> None:
-    save(tmp_path, 900)
-    assert callback.resume_from(str(tmp_path)) is None
+    folder = tmp_path / "output"
+    rank = SimpleNamespace(is_world_process_zero=is_first_rank)
+    callback.on_train_begin(SimpleNamespace(output_dir=str(folder)), rank, None)
+    callback.on_train_end()
+    assert folder.exists() is is_first_rank
+    if is_first_rank:
+        save(folder, 900)
+        save(folder, 1000, "trainer_state.json")
+    assert callback.resume_from(str(folder)) is None
 
 
 def test_a_checkpoint_that_is_handed_over_needs_no_mark(

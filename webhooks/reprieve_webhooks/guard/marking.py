@@ -31,8 +31,8 @@ _WAIT_SECONDS = 1.0
 after it. An API server waits for three seconds, and then deletes the pod without notice."""
 
 _MAX_EVICTION_MARKS = 32
-"""Written at once for evictions. The connection to the API server carries 100 calls at once, and
-some 18 of them are watches. A mark takes a second where a webhook of the pod's owner hangs, and a
+"""Written at once for evictions. The API server gets 200 calls of a program at once, and some 18 of
+them are watches. A mark takes a second where a webhook of the pod's owner hangs, and a
 user may evict one pod any number of times. Without this, one tenant could take all calls, and the
 pods of others would be preempted without notice."""
 

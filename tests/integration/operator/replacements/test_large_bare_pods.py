@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from reprieve_operator.cluster.policies import PolicySource
 from reprieve_operator.cluster.retries import is_overload
 from reprieve_operator.cluster.writes import Writes
 from reprieve_operator.metrics import OperatorMetrics
+from reprieve_operator.replacements import bare_pods
 from reprieve_operator.replacements.bare_pod_store import BarePodStore
 from reprieve_operator.replacements.bare_pods import BarePodController
 from reprieve_policy.config.settings import PolicySettings
@@ -78,7 +80,7 @@ async def store(controller: BarePodController, namespace: str, name: str) -> Non
 class Cluster:
     """Counts the pods that are in memory as a whole: read, and not yet stored or dropped."""
 
-    def __init__(self, *, hangs_in: str = "") -> None:
+    def __init__(self, *, hangs_in: Collection[str] = ()) -> None:
         self._hangs_in = hangs_in
         self.under_way: Counter[str] = Counter()
         self.most = 0
@@ -90,7 +92,7 @@ class Cluster:
         self.under_way[namespace] += 1
         self.most = max(self.most, self.under_way.total())
         self.most_of_namespace = max(self.most_of_namespace, self.under_way[namespace])
-        if namespace == self._hangs_in:
+        if namespace in self._hangs_in:
             await asyncio.Event().wait()
         await let_others_run()
         return a_pod(namespace, name)
@@ -130,15 +132,21 @@ async def test_of_one_namespace_half_as_many_are() -> None:
     assert cluster.most_of_namespace == 2
 
 
-async def test_reads_of_one_namespace_that_hang_hold_up_no_other_namespace() -> None:
-    cluster = Cluster(hangs_in="slow")
+@pytest.mark.parametrize("number", [1, 4, 6])
+async def test_reads_of_a_few_namespaces_that_hang_hold_up_no_other_namespace(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(bare_pods, "_MAX_STORE_SECONDS", 0.05)
+    slow = [f"slow-{each}" for each in range(number)]
+    cluster = Cluster(hangs_in=slow)
     controller = controller_of(cast("Writes", cluster), Events())
-    hanging = [asyncio.create_task(store(controller, "slow", f"p{each}")) for each in range(20)]
-    await until(lambda: cluster.under_way["slow"] > 0)
-    others = [asyncio.create_task(store(controller, "team", f"q{each}")) for each in range(20)]
+    places = [(name, f"p{each}") for name in slow for each in range(5)]
+    hanging = [asyncio.create_task(store(controller, *place)) for place in places]
+    await until(lambda: cluster.most >= min(number, 4))
+    others = [asyncio.create_task(store(controller, "team", f"q{each}")) for each in range(5)]
     await until(lambda: len(cluster.stored) == len(others))
-    for each in hanging:
-        each.cancel()
+    ended = await asyncio.gather(*hanging, return_exceptions=True)
+    assert {str(error) for error in ended} == {"0 Timeout: not stored within 0.05 seconds"}
 
 
 def decoded_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:

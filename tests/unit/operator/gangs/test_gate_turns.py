@@ -29,6 +29,7 @@ from reprieve_policy.preemption.selection.snapshot import (
     NodeInfo,
     PodDemand,
     SchedulingConstraints,
+    TaintToleration,
 )
 from reprieve_testing.objects.builders import NOW, after
 from reprieve_testing.objects.snapshots import a_node_info, a_preemptor
@@ -102,6 +103,7 @@ def decisions(monkeypatch: pytest.MonkeyPatch) -> Decisions:
         def __init__(self, *_: Any, ungated: Sequence[Sequence[PodDemand]]) -> None:
             made.ungated.append([pods[0].uid for pods in ungated])
             self.without_turn: set[Any] = set()
+            self.large: set[Any] = set()
             self.ungated_turns = min(made.most_ungated, len(ungated))
             self.is_over = False
 
@@ -306,6 +308,49 @@ async def test_nothing_is_released_beside_gangs_that_cannot_be_counted_in_time()
     assert [len(turn.released) for turn in turns] == [1, 0]
 
 
+def with_kinds(one: WatchedGang, number: int, *, is_released: bool) -> WatchedGang:
+    """Return the gang with a pod of each of so many kinds."""
+    pods = []
+    for kind in range(number):
+        uid = f"{one.key[1][1]}-{kind}"
+        tolerations = (TaintToleration(uid, "Exists", "", ""),)
+        member = replace(one.pods[0].member, uid=uid)
+        if is_released:
+            member = replace(member, is_gated=False, released_at=NOW)
+        demand = replace(
+            one.pods[0].preemptor.demand,
+            uid=uid,
+            constraints=SchedulingConstraints(tolerations=tolerations),
+        )
+        preemptor = replace(one.pods[0].preemptor, demand=demand)
+        pods.append(replace(one.pods[0], member=member, preemptor=preemptor))
+    members = [pod.member for pod in pods]
+    step = GateStep.WAIT if is_released else GateStep.QUEUE
+    decision = GateDecision(step, () if is_released else tuple(members))
+    return replace(one, pods=pods, gang=replace(one.gang, members=members), decision=decision)
+
+
+@pytest.mark.parametrize("is_new_term", [False, True])
+async def test_a_gang_whose_kinds_grew_after_its_release_does_not_count_as_a_large_one(
+    monkeypatch: pytest.MonkeyPatch, *, is_new_term: bool
+) -> None:
+    """Only in the first decision of a term: how another operator released it is not known then."""
+    monkeypatch.setattr(gate_turns, "_PAUSE_FACTOR", 0.0)
+    turns, large = new_turns(four_nodes()), a_waiting_gang("large", "other")
+    small = a_waiting_gang("small")
+    turn = await turns.next_turn([small])
+    assert [one.key for one in turn.released] == [small.key]
+    grown = with_kinds(small, 20, is_released=True)
+    waiting = with_kinds(large, 17, is_released=False)
+    turns = new_turns(four_nodes()) if is_new_term else turns
+    turn = await turns.next_turn([grown, waiting])
+    assert [one.key for one in turn.released] == ([] if is_new_term else [large.key])
+    placing = with_kinds(large, 17, is_released=True)
+    next_one = with_kinds(a_waiting_gang("next", "third"), 17, is_released=False)
+    turn = await turns.next_turn([grown, placing, next_one])
+    assert not turn.released, "one large gang at a time"
+
+
 def a_released_gang(name: str, constraints: SchedulingConstraints) -> WatchedGang:
     waiting = a_waiting_gang(name, constraints=constraints)
     (member,) = waiting.gang.members
@@ -385,13 +430,14 @@ async def test_a_gang_whose_time_is_over_is_not_in_flight(monkeypatch: pytest.Mo
 
     class NoRoom:
         without_turn: frozenset[Any] = frozenset()
+        large: frozenset[Any] = frozenset()
         ungated_turns = 0
 
         def __class_getitem__(cls, _: object) -> type:
             return cls
 
         def __init__(self, *given: Any, ungated: Any) -> None:
-            released.append("placing" in {pod.uid for _, pods in given[3] for pod in pods})
+            released.append("placing" in {pod.uid for gang in given[3] for pod in gang.pods})
             assert ungated == []
 
         def has_room(self, _: Any) -> bool:

@@ -94,12 +94,18 @@ class KindOnNodes:
         return not self.places.keys().isdisjoint(other.places)
 
 
-def group_by_kind(pods: Sequence[PodDemand]) -> Sequence[DemandKind]:
-    """Return the kinds of a gang's pods; none if the gang is not counted."""
+def group_by_kind(
+    pods: Sequence[PodDemand], placed: Sequence[PodDemand] = ()
+) -> Sequence[DemandKind]:
+    """Return the kinds of a gang's pods; none if the gang is not counted.
+
+    `placed`: pods of the gang that are on nodes. They count for how kinds are told apart: without
+    them, a gang would have more kinds once fewer of its pods are left.
+    """
     if any(map(has_many_entries, pods)):
         return ()
     groups = _group(pods, _identity)
-    if len(groups) <= MAX_KINDS:
+    if len(_group((*pods, *placed), _identity)) <= MAX_KINDS:
         return [DemandKind(same[0], len(same)) for same in groups]
     alike = _group((pod for same in groups for pod in same), placement_of)
     if len(alike) > MAX_PLACEMENTS:

@@ -71,6 +71,19 @@ class GangDemand:
     """`minResources` of its PodGroup: free in all, whatever its pods request."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasedGang:
+    """A gang that the gate has released, and that has not started."""
+
+    namespace: str
+    pods: Sequence[PodDemand]
+    """Its pods without a node."""
+    placed: Sequence[PodDemand] = ()
+    """Its pods on nodes."""
+    was_large: bool = False
+    """It was released with more kinds than `MAX_NAMESPACE_KINDS`."""
+
+
 class _TimeOverError(Exception):
     """The time of the decision ended before the room of a gang was known."""
 
@@ -120,12 +133,12 @@ class GangRoom(Generic[K]):
         snapshot: Snapshot,
         free_nodes: Iterable[FreeNode],
         gangs: Mapping[K, GangDemand],
-        released: Iterable[tuple[str, Sequence[PodDemand]]],
+        released: Iterable[ReleasedGang],
         limits: RoomLimits | None = None,
         *,
         ungated: Iterable[Sequence[PodDemand]] = (),
     ) -> None:
-        """`gangs` may ask for room; of each gang `released`, its Namespace and pods without a node.
+        """`gangs` may ask for room beside those `released`.
 
         `ungated`: pods without a node for which the gate keeps no room.
         """
@@ -140,14 +153,17 @@ class GangRoom(Generic[K]):
         """By Namespace: the kinds that are being placed of its released gangs."""
         self._is_large_placing = False
         """A Namespace has more than `MAX_NAMESPACE_KINDS`, by one gang."""
+        self.large: set[K] = set()
+        """The reserved gangs that have more than `MAX_NAMESPACE_KINDS`."""
         self.without_turn: set[K] = set()
         """Gangs for which there was not enough time."""
         self.ungated_turns = 0
         """How many of the gangs `ungated` there was time for: the first ones."""
         self._in_flight: list[_InFlight] = []
+        # Without this order, a gang whose kinds grew could have the place of one that was large.
+        in_order = sorted(released, key=lambda gang: not gang.was_large)
         self._is_all_counted = all(
-            self._add_released(namespace, pods, self._limits.is_released_over)
-            for namespace, pods in released
+            self._add_released(gang, self._limits.is_released_over) for gang in in_order
         )
         self._add_ungated(ungated)
 
@@ -161,8 +177,11 @@ class GangRoom(Generic[K]):
 
     def reserve(self, key: K) -> None:
         """Count a gang as released."""
-        gang = self._gangs[key]
-        self._add_released(gang.namespace, [pod.demand for pod in gang.pods], _never)
+        gang, demands = self._gangs[key], [pod.demand for pod in self._gangs[key].pods]
+        if len(gang_kinds.group_by_kind(demands)) > MAX_NAMESPACE_KINDS:
+            self.large.add(key)
+        released = ReleasedGang(namespace=gang.namespace, pods=demands, was_large=key in self.large)
+        self._add_released(released, _never)
 
     def _finds_room(self, key: K) -> bool:
         if not self._is_all_counted or self._limits.is_over():
@@ -207,33 +226,30 @@ class GangRoom(Generic[K]):
             return not placing and not self._is_large_placing
         return len(placing.union(kind.identity for kind in kinds)) <= MAX_NAMESPACE_KINDS
 
-    def _keeps_room(self, namespace: str, kinds: Sequence[DemandKind]) -> bool:
+    def _keeps_room(self, gang: ReleasedGang, kinds: Sequence[DemandKind]) -> bool:
         """True if the room of a gang that the gate has released is kept; note its kinds then.
 
-        Not if more gangs than one have more kinds than those with which they are released. That
-        comes about where a user adds tolerations to pods that were released, or replaces these by
-        pods of other kinds. Without this, such gangs would take all the time there is to count
-        those that were released, and no gang of any Namespace would be.
+        Not if the kinds have grown: a user may add tolerations to pods that were released, or
+        replace these by pods of other kinds. Without this, such gangs would take all the time there
+        is to count those that were released, and no gang of any Namespace would be.
         """
-        placing = self._placing_in[namespace]
+        placing = self._placing_in[gang.namespace]
         own = {kind.identity for kind in kinds}
         if len(placing | own) <= MAX_NAMESPACE_KINDS:
             placing |= own
-        elif self._is_large_placing:
+            return True
+        if not gang.was_large or self._is_large_placing:
             return False
-        else:
-            self._is_large_placing = True
+        self._is_large_placing = True
         return True
 
-    def _add_released(
-        self, namespace: str, pods: Sequence[PodDemand], is_over: Callable[[], bool]
-    ) -> bool:
+    def _add_released(self, gang: ReleasedGang, is_over: Callable[[], bool]) -> bool:
         """Add a gang that the gate has released; return `False` if there is no time for that."""
         if is_over():
             return False
-        kinds = gang_kinds.group_by_kind(pods)
-        return not self._keeps_room(namespace, kinds) or self._add_in_flight(
-            kinds, pods, is_over, is_gated=True
+        kinds = gang_kinds.group_by_kind(gang.pods, gang.placed)
+        return not self._keeps_room(gang, kinds) or self._add_in_flight(
+            kinds, gang.pods, is_over, is_gated=True
         )
 
     def _add_ungated(self, ungated: Iterable[Sequence[PodDemand]]) -> None:

@@ -14,16 +14,19 @@ from reprieve_policy.preemption.selection import node_fit
 from reprieve_policy.preemption.selection.gangs import kinds as gang_kinds
 from reprieve_policy.preemption.selection.gangs.kinds import (
     MAX_ENTRIES,
+    MAX_KINDS,
     MAX_PLACEMENTS,
     MAX_VALUES,
     DemandKind,
     FreeNode,
+    group_by_kind,
 )
 from reprieve_policy.preemption.selection.gangs.room import (
     MAX_NAMESPACE_KINDS,
     MAX_UNGATED_KINDS,
     GangDemand,
     GangRoom,
+    ReleasedGang,
     RoomLimits,
 )
 from reprieve_policy.preemption.selection.snapshot import (
@@ -69,6 +72,11 @@ def nodes(*sizes: float, **fields: Any) -> list[NodeInfo]:
     return [a_node_info(f"n{index}", cpu=cpu, **fields) for index, cpu in enumerate(sizes)]
 
 
+def released_gang(namespace: str, pods: list[PodDemand]) -> ReleasedGang:
+    was_large = len(group_by_kind(pods)) > MAX_NAMESPACE_KINDS
+    return ReleasedGang(namespace=namespace, pods=pods, was_large=was_large)
+
+
 def room_in(
     node_infos: list[NodeInfo],
     gang: GangDemand,
@@ -82,7 +90,7 @@ def room_in(
         settings=settings or PolicySettings(),
     )
     free = map(FreeNode, node_infos)
-    placing = [("team", pods) for pods in released]
+    placing = [released_gang("team", pods) for pods in released]
     return GangRoom(snapshot, free, {"gang": gang}, placing, ungated=ungated)
 
 
@@ -458,7 +466,7 @@ def room_beside(
     node_infos = nodes(size, size, pods=9999)
     snapshot = Snapshot(now=NOW, nodes={one.name: one for one in node_infos})
     gangs = {name: a_gang(demands(name, 1)) for name in "xyz"}
-    placing = [(f"other-{number}", pods) for number, pods in enumerate(released)]
+    placing = [released_gang(f"other-{number}", pods) for number, pods in enumerate(released)]
     return GangRoom(snapshot, map(FreeNode, node_infos), gangs, placing, limits, ungated=ungated)
 
 
@@ -591,15 +599,17 @@ def test_a_namespace_has_few_kinds_of_pods_in_flight(case: ShareCase) -> None:
     snapshot = Snapshot(now=NOW, nodes={one.name: one for one in node_infos})
     gangs = {"gang": a_gang(case.pods)}
     free = map(FreeNode, node_infos)
-    room = GangRoom(snapshot, free, gangs, case.placing, ungated=case.ungated)
+    placing = [released_gang(*gang) for gang in case.placing]
+    room = GangRoom(snapshot, free, gangs, placing, ungated=case.ungated)
     assert room.has_room("gang") is case.want
     assert room.without_turn == set(), "it waits for the others, not for time"
 
 
+@pytest.mark.parametrize("was_large", [False, True])
 def test_kinds_that_grow_after_the_release_take_bounded_time_and_hold_up_no_other_namespace(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, *, was_large: bool
 ) -> None:
-    """A user may add tolerations to pods that were released: of one gang, they are counted."""
+    """A user may add tolerations to pods that were released."""
     looks: list[str] = []
     look = node_fit.satisfies_constraints
 
@@ -609,16 +619,43 @@ def test_kinds_that_grow_after_the_release_take_bounded_time_and_hold_up_no_othe
 
     monkeypatch.setattr(node_fit, "satisfies_constraints", counted)
     firsts = range(0, 10 * MAX_PLACEMENTS, MAX_PLACEMENTS)
-    grown = [of_kinds(first, first + MAX_PLACEMENTS) for first in firsts]
-    room = room_beside(RoomLimits(), grown, [], size=999)
-    assert len(looks) == 2 * MAX_PLACEMENTS, "on two nodes"
-    assert room.has_room("x")
+    grown = [
+        ReleasedGang(namespace="team", pods=of_kinds(first, first + MAX_PLACEMENTS))
+        for first in firsts
+    ]
+    grown[-1] = replace(grown[-1], was_large=was_large)
+    node_infos = nodes(999, pods=9999)
+    snapshot = Snapshot(now=NOW, nodes={one.name: one for one in node_infos})
+    gangs = {"small": a_gang(demands("x", 1)), "large": a_gang(of_kinds(900, 900 + LARGE))}
+    gangs = {name: replace(gang, namespace="other") for name, gang in gangs.items()}
+    room = GangRoom(snapshot, map(FreeNode, node_infos), gangs, grown)
+    assert len(looks) == MAX_PLACEMENTS * was_large, "of the one that was released so"
+    assert room.has_room("small")
+    assert room.has_room("large") is not was_large
 
 
-def test_beside_a_large_gang_of_its_namespace_a_gang_keeps_its_room() -> None:
-    placing = [demands("few", 2, 3), *([of_kinds(0, LARGE)] * 2)]
-    room = room_beside(RoomLimits(), placing, [], size=3.5)
-    assert not room.has_room("x")
+def test_the_room_of_a_large_gang_is_kept_whatever_grows_beside_it() -> None:
+    grown = replace(released_gang("team", of_kinds(0, LARGE)), was_large=False)
+    large = released_gang("other", [*of_kinds(90, 90 + LARGE), *demands("few", 2, 3)])
+    node_infos = nodes(3.5, 3.5, pods=9999)
+    snapshot = Snapshot(now=NOW, nodes={one.name: one for one in node_infos})
+    free = list(map(FreeNode, node_infos))
+    gangs = {"x": a_gang(demands("x", 1))}
+    assert GangRoom(snapshot, free, gangs, [grown]).has_room("x")
+    assert not GangRoom(snapshot, free, gangs, [grown, large]).has_room("x")
+
+
+def test_a_gang_whose_sizes_become_few_as_its_pods_are_placed_has_no_more_kinds() -> None:
+    sizes = [
+        pod for size in range(MAX_KINDS + 1) for pod in demands(f"s{size}", 1, 0.01 + size / 999)
+    ]
+    left = ReleasedGang(namespace="team", pods=sizes[1:], placed=sizes[:1])
+    node_infos = nodes(999, 999, pods=9999)
+    snapshot = Snapshot(now=NOW, nodes={one.name: one for one in node_infos})
+    gangs = {"other": a_gang(of_kinds(0, FULL - 1)), "more": a_gang(of_kinds(0, FULL))}
+    room = GangRoom(snapshot, map(FreeNode, node_infos), gangs, [left])
+    assert room.has_room("other")
+    assert not room.has_room("more")
 
 
 def test_a_gang_reserved_takes_of_the_share_of_its_namespace() -> None:
@@ -629,6 +666,17 @@ def test_a_gang_reserved_takes_of_the_share_of_its_namespace() -> None:
     room = GangRoom(snapshot, map(FreeNode, node_infos), gangs, [])
     room.reserve("a")
     assert [room.has_room(name) for name in "bc"] == [False, True]
+    assert room.large == set()
+
+
+def test_of_a_large_gang_reserved_is_said_that_it_is() -> None:
+    node_infos = nodes(999, pods=9999)
+    snapshot = Snapshot(now=NOW, nodes={one.name: one for one in node_infos})
+    gangs = {"large": a_gang(of_kinds(0, LARGE)), "next": a_gang(of_kinds(90, 90 + LARGE))}
+    room = GangRoom(snapshot, map(FreeNode, node_infos), gangs, [])
+    room.reserve("large")
+    assert room.large == {"large"}
+    assert not room.has_room("next")
 
 
 def test_a_gang_that_must_wait_for_others_of_its_namespace_takes_no_time(
@@ -791,7 +839,9 @@ class Cluster:
             for gang, one in demanded.items()
         }
         in_flight = [
-            ("team", left) for gang in sorted(self.released) if (left := self.unplaced(gang))
+            ReleasedGang(namespace="team", pods=left, was_large=True)
+            for gang in sorted(self.released)
+            if (left := self.unplaced(gang))
         ]
         room = GangRoom(snapshot, map(FreeNode, node_infos), demanded, in_flight)
         for gang in waiting:
