@@ -38,6 +38,10 @@ UNTOUCHED = "kube-system"
 """Where Reprieve's operator writes nothing but Events; `manifests/base/program-limits.yaml` refuses
 it all else."""
 
+_NAME_LABEL = "kubernetes.io/metadata.name"
+_MAX_LABELS_LENGTH = 16 * 1024
+"""Characters of all labels of a Namespace; a usual one has some hundreds."""
+
 ENFORCE, WARN, OFF = "enforce", "warn", "off"
 ENFORCEMENTS = OneOf((ENFORCE, WARN, OFF))
 WORKLOAD_TYPES = OneOf(tuple(WORKLOAD_TYPE_CLASS))
@@ -52,7 +56,7 @@ class NamespacePolicy:
     default_class: int | None = None
     enforcement: str = ENFORCE
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """All labels of the Namespace, as `namespaceSelector` reads them."""
+    """All labels of the Namespace, as `namespaceSelector` reads them; of too many, its name."""
 
     @property
     def is_sensitive(self) -> bool:
@@ -93,7 +97,18 @@ def read_leniently(labels: Mapping[str, str], annotations: Mapping[str, str]) ->
             key: value for key, value in annotations.items() if annotation_path("", key) not in bad
         }
         policy = parse(labels, annotations)
-    return replace(policy, labels=every)
+    return replace(policy, labels=_kept_labels(every))
+
+
+def _kept_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """Return all labels; of too many, only the name, which the API server sets.
+
+    All programs keep those of all Namespaces. Without this, some dozens of Namespaces of a megabyte
+    of labels each would have the programs killed for their memory.
+    """
+    if sum(len(key) + len(value) for key, value in labels.items()) <= _MAX_LABELS_LENGTH:
+        return labels
+    return {_NAME_LABEL: labels[_NAME_LABEL]} if _NAME_LABEL in labels else {}
 
 
 def _consistent(fields: Mapping[str, object]) -> NamespacePolicy | tuple[Violation, ...]:

@@ -88,7 +88,7 @@ def prune(pod: GuardedPod) -> GuardedPod:
     Budgets no longer select a pod that is still too large by its own labels: it gets notice, and
     the API server asks them before it is evicted.
     """
-    ready = [one for one in pod.status.conditions or () if one.type == "Ready"]
+    ready = pod_pruning.first_conditions(pod, {"Ready"})
     kept, _ = pod_pruning.prune(pod)
     conditions = [*(kept.status.conditions or ()), *ready]
     return replace(kept, status=replace(kept.status, conditions=conditions))

@@ -4,6 +4,7 @@ It reads the pod that an eviction names, its budgets, its Job, its native group 
 victims of a preemptor, and it writes the mark.
 """
 
+import asyncio
 import logging
 import math
 import time
@@ -74,8 +75,10 @@ delete pods of their own may mark many, each of 1.5 MB."""
 _MAX_BUDGET_LIST_BYTES = 1024 * 1024
 """Bytes of their list; a usual budget has about one thousand. A user who may create budgets may
 fill etcd's 1.5 MB with each. Without this, they would fill the memory of the webhooks."""
-_MAX_NODE_LIST_BYTES = 8 * 1024 * 1024
-"""Bytes of the list of one namespace's pods on a node."""
+_MAX_NODE_LIST_BYTES = 4 * 1024 * 1024
+"""Bytes of the list of one namespace's pods on a node; of 110 pods of 30 KB."""
+_MAX_NODE_LISTS = 4
+"""Lists of pods on nodes at a time: one review may ask for those on thirty nodes."""
 _LIST_TIMEOUT_SECONDS = 0.3
 """The API server waits for three seconds, in which the pod, its group and the mark need calls too;
 then it evicts the pod without notice."""
@@ -144,6 +147,7 @@ class GuardReader:
         self._victim_lists: SingleFlight[str, Sequence[GuardedPod]] = SingleFlight(
             0.0, limits=DEFAULT_LIMITS
         )
+        self._node_lists = asyncio.Semaphore(_MAX_NODE_LISTS)
         self._groups_on_nodes: SingleFlight[tuple[str, str], frozenset[str]] = SingleFlight(
             TTL_SECONDS, limits=DEFAULT_LIMITS
         )
@@ -194,13 +198,18 @@ class GuardReader:
 
     async def _list_groups(self, namespace: str, node: str) -> frozenset[str]:
         """Return the native groups of a namespace's pods on a node, from the API server's cache."""
-        text = await self._api.request(
-            "GET",
-            object_path("pods", namespace),
-            params={"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"},
-            timeout_seconds=min(self._timeout_seconds, _LIST_TIMEOUT_SECONDS),
-            max_bytes=_MAX_NODE_LIST_BYTES,
-        )
+        seconds = min(self._timeout_seconds, _LIST_TIMEOUT_SECONDS)
+        try:
+            async with asyncio.timeout(seconds), self._node_lists:
+                text = await self._api.request(
+                    "GET",
+                    object_path("pods", namespace),
+                    params={"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"},
+                    timeout_seconds=seconds,
+                    max_bytes=_MAX_NODE_LIST_BYTES,
+                )
+        except TimeoutError as error:
+            raise ApiError(0, "Timeout", "the pods on a node were not listed in time") from error
         specs = (
             pod.spec
             for pod in deep.decode(text, _PlacedPodList).items or ()

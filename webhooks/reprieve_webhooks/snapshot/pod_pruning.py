@@ -4,13 +4,13 @@ A pod may be as large as etcd accepts, 1.5 MB, and a user who may create pods ma
 Without the limit, they would fill the memory of the webhooks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from reprieve_policy import keys
 from reprieve_policy.kube import owners, pod_requests
-from reprieve_policy.kube.conditions import DISRUPTION_TARGET
+from reprieve_policy.kube.conditions import DISRUPTION_TARGET, Condition
 from reprieve_policy.kube.objects import (
     ResourceRequirements,
     annotations_of,
@@ -54,6 +54,8 @@ _MATCHES_NO_NODE = SchedulingNodeAffinity(
 )
 _ANY_LIMITING_VOLUME = [SchedulingVolume(persistentVolumeClaim={})]
 """Stands for all volumes of a pod if one of them limits its nodes."""
+_MAX_CONDITION_LENGTH = 64
+"""Characters of each text of a condition: those that are read have fewer."""
 _READ_CONDITIONS = frozenset({"PodScheduled", DISRUPTION_TARGET})
 
 
@@ -89,10 +91,26 @@ def _drop_unread_fields(pod: P) -> P:
         containers=_prune_containers(pod.spec.containers),
         initContainers=_prune_containers(pod.spec.initContainers),
     )
-    read = [one for one in pod.status.conditions or () if one.type in _READ_CONDITIONS]
+    read = first_conditions(pod, _READ_CONDITIONS)
     return replace(
         pod, metadata=metadata, spec=spec, status=replace(pod.status, conditions=read or None)
     )
+
+
+def first_conditions(pod: Pod, types: Collection[str]) -> Sequence[Condition]:
+    """Return the first condition of each of these types; a kubelet may write any number."""
+    every = pod.status.conditions or ()
+    first = {one.type: one for one in reversed(every) if one.type in types}
+    return [
+        Condition(
+            type=one.type,
+            status=one.status[:_MAX_CONDITION_LENGTH],
+            reason=one.reason and one.reason[:_MAX_CONDITION_LENGTH],
+            lastTransitionTime=one.lastTransitionTime
+            and one.lastTransitionTime[:_MAX_CONDITION_LENGTH],
+        )
+        for one in first.values()
+    ]
 
 
 def _prune_large(pod: P) -> P:

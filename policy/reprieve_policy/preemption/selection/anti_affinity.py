@@ -7,6 +7,7 @@ preemptors of all.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from .snapshot import (
     TOO_LARGE,
@@ -40,8 +41,8 @@ def index_of(
     return index if index.owners else None
 
 
-def matching(index: AntiAffinityIndex, preemptor: Preemptor) -> set[Repelling]:
-    """Return the pods that keep the preemptor away, and from where.
+def matching(index: AntiAffinityIndex, labels: AbstractSet[LabelKey]) -> set[Repelling]:
+    """Return the pods that keep a preemptor with these `labels_of` away, and from where.
 
     One whose terms are too large counts only for a preemptor that takes back nodes. A scheduler
     that finds that another does not fit proposes its own victims; without this, a user with such a
@@ -49,9 +50,8 @@ def matching(index: AntiAffinityIndex, preemptor: Preemptor) -> set[Repelling]:
     preemptor away would count as one with room, and no pod would leave the other lent nodes.
     """
     hits: Counter[int] = Counter()
-    for label in _labels_of(preemptor):
-        if label in index.postings:
-            hits.update(index.postings[label])
+    for label in _in_both(labels, index.postings.keys()):
+        hits.update(index.postings[label])
     asked = index.asked
     found = {index.owners[term] for term in index.asking_for_nothing if ~term not in hits}
     found.update(
@@ -62,7 +62,22 @@ def matching(index: AntiAffinityIndex, preemptor: Preemptor) -> set[Repelling]:
     return found
 
 
-def _labels_of(preemptor: Preemptor) -> Iterator[LabelKey]:
+def labels_of(preemptor: Preemptor) -> AbstractSet[LabelKey]:
+    """Return all by which an anti-affinity may match the preemptor."""
+    return frozenset(_each_label_of(preemptor))
+
+
+def _in_both(one: AbstractSet[LabelKey], other: AbstractSet[LabelKey]) -> Iterator[LabelKey]:
+    """Yield what is in both sets, in the time of the smaller one.
+
+    Without this, a preemptor with thousands of labels would take all the time of a decision: it is
+    compared with each node.
+    """
+    fewer, more = (one, other) if len(one) < len(other) else (other, one)
+    return (label for label in fewer if label in more)
+
+
+def _each_label_of(preemptor: Preemptor) -> Iterator[LabelKey]:
     namespace = {**preemptor.namespace_labels, _NAME: preemptor.namespace}
     for kind, labels in ((_POD, preemptor.labels), (_NAMESPACE, namespace)):
         for key, value in labels.items():

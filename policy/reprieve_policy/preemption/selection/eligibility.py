@@ -4,15 +4,17 @@ A gang that is evicted as a unit is refused for whatever protects one of its pod
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cached_property
 
 from reprieve_policy.gangs.disruption import DisruptionMode
 from reprieve_policy.preemption import first_refusal
 
-from . import reasons
+from . import anti_affinity, reasons
 from .budget_uses import BudgetUses
 from .reasons import PodEligibility, Refusal, RefusalReason
 from .release import ReleaseCertainty
-from .snapshot import GangInfo, GangKey, Preemptor, ScheduledPod, Snapshot
+from .snapshot import GangInfo, GangKey, LabelKey, Preemptor, ScheduledPod, Snapshot
 from .totals import GangTotals
 
 _NO_MINIMUM = 2**31
@@ -35,6 +37,11 @@ class Eligibility:
         self._has_leaving_members: dict[GangKey, bool] = {}
         self._is_renewed_by_leaving: dict[GangKey, bool] = {}
         self._totals: dict[GangKey, GangTotals] = {}
+
+    @cached_property
+    def labels(self) -> AbstractSet[LabelKey]:
+        """What anti-affinities are compared with."""
+        return anti_affinity.labels_of(self.preemptor)
 
     def reason(self, pod: ScheduledPod) -> RefusalReason | None:
         """Return why the pod may not be a victim, `None` if it may."""

@@ -37,7 +37,8 @@ def select(
     )
     for pod in needed:
         capacity.add_pod(pod)
-    possible = [pod for pod in possible if pod not in needed] if needed else possible
+    uids = {pod.uid for pod in needed}
+    possible = [pod for pod in possible if pod.uid not in uids] if uids else possible
     if not capacity.fits:
         return DryRunStatus.TOO_SMALL if possible else DryRunStatus.NO_VICTIMS
     found = _minimize_victims(possible, demand, capacity, eligibility)

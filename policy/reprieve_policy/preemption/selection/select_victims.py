@@ -233,7 +233,7 @@ def _repelling(node_info: NodeInfo, eligibility: Eligibility) -> Collection[Repe
     """Return the node's pods with anti-affinities that match the preemptor."""
     index = alike_pods.on(node_info).anti_affinity
     # Nearly all nodes: without this, a decision would make 8 % more calls.
-    return () if index is None else anti_affinity.matching(index, eligibility.preemptor)
+    return () if index is None else anti_affinity.matching(index, eligibility.labels)
 
 
 def _statuses(

@@ -141,7 +141,11 @@ def test_a_large_pod_with_anti_affinity_keeps_all_others_away(
     pod = msgspec.convert({"metadata": {"name": "p"}, "spec": {"affinity": rules}}, Pod)
     terms = node_fit.anti_affinity_of(kept_pods.prune(pod).spec, "team")
     index = anti_affinity.index_of([a_scheduled_pod("p", anti_affinity=terms)], {})
-    away = () if index is None else anti_affinity.matching(index, a_preemptor())
+    away = (
+        ()
+        if index is None
+        else anti_affinity.matching(index, anti_affinity.labels_of(a_preemptor()))
+    )
     assert bool(away) == is_kept
 
 

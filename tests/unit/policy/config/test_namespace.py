@@ -168,6 +168,16 @@ def test_a_policy_written_while_no_webhook_watched_is_read_leniently(
     assert namespace.read_leniently(labels_of(metadata), annotations_of(metadata)) == want
 
 
+def test_of_a_namespace_with_very_many_labels_the_name_is_kept() -> None:
+    """Without this, some dozens of them would take all memory of all programs."""
+    name = {"kubernetes.io/metadata.name": "team"}
+    many = {f"example.org/l{number}": "x" for number in range(1000)}
+    assert namespace.read_leniently(name | many, {}).labels == name
+    assert namespace.read_leniently(many, {}).labels == {}
+    few = name | dict(list(many.items())[:100])
+    assert namespace.read_leniently(few, {}).labels == few
+
+
 POLICY_KEYS = st.sampled_from(
     [
         keys.WORKLOAD_TYPE,

@@ -41,6 +41,17 @@ LARGE: dict[str, Mapping[str, Any]] = {
     "one owner": {
         "metadata": {"ownerReferences": [{"kind": "Job", "uid": "x" * 200_000, "controller": True}]}
     },
+    "conditions": {
+        "status": {"conditions": [{"type": "PodScheduled", "status": "False"} for _ in MANY]}
+    },
+    "long texts of conditions": {
+        "status": {
+            "conditions": [
+                {"type": kind, "status": "x" * 99_999, "reason": "x" * 99_999}
+                for kind in ("PodScheduled", "DisruptionTarget")
+            ]
+        }
+    },
     "a scheduler": {"spec": {"schedulerName": "x" * 200_000}},
     "finalizers": {"metadata": {"finalizers": [f"example.org/{index}" for index in MANY]}},
     "tolerations": {

@@ -149,7 +149,26 @@ def test_what_matches_is_what_a_look_at_each_term_finds(
     }
     scheduled = [a_scheduled_pod("p", anti_affinity=terms) for terms in pods]
     index = anti_affinity.index_of(scheduled, {ZONE: "z"})
-    assert (set() if index is None else anti_affinity.matching(index, preemptor)) == want
+    labels = anti_affinity.labels_of(preemptor)
+    assert (set() if index is None else anti_affinity.matching(index, labels)) == want
+
+
+class NotGoneThrough(frozenset[Any]):
+    """A set that is asked what it has, and not for all of it."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise AssertionError
+
+
+def test_the_labels_of_a_preemptor_are_not_gone_through_for_each_node() -> None:
+    """A user may give a pod thousands."""
+    labels = {f"l{number}": "x" for number in range(2000)}
+    preemptor = replace(a_preemptor(), namespace="team", labels=labels)
+    term = AntiAffinity(frozenset({"team"}), (Requirement("l7", "Exists", ()),), "", None)
+    index = anti_affinity.index_of([a_scheduled_pod("p", anti_affinity=(term,))], {})
+    assert index is not None
+    every = NotGoneThrough(anti_affinity.labels_of(preemptor))
+    assert anti_affinity.matching(index, every) == {(0, "")}
 
 
 def _matches(term: AntiAffinity, preemptor: Preemptor) -> bool:
