@@ -65,7 +65,7 @@ class Cluster:
         document["metadata"].setdefault("uid", f"uid-of-another-{document['metadata']['name']}")
         return document
 
-    async def get(self, path: str, kind: type[Any], **_: int | None) -> Any:
+    async def get(self, path: str, kind: type[Any], *_: object, **__: object) -> Any:
         found = self.objects.get(path)
         return found if found is None or kind == dict[str, Any] else msgspec.convert(found, kind)
 
