@@ -1,6 +1,10 @@
 """Little of a victim is kept, however large its pod is, and all that its eviction depends on."""
 
+import gc
+import json
 import re
+import tracemalloc
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -10,11 +14,16 @@ from reprieve_operator.cluster import kept_pods, pod_state
 from reprieve_operator.cluster.pods import MAX_ENTRIES, VictimPod
 from reprieve_operator.gangs.gate_pods import GatePod, to_labelled_pod
 from reprieve_policy import keys
-from reprieve_policy.checkpointing.contract import MAX_ANSWER
+from reprieve_policy.checkpointing import agent
+from reprieve_policy.checkpointing.contract import MAX_ANSWER, CheckpointAnswer
 from reprieve_policy.facts import Facts
-from reprieve_policy.kube.objects import controller_of
+from reprieve_policy.kube.objects import annotations_of, controller_of, labels_of
 from reprieve_policy.kube.pods import Pod
-from reprieve_policy.lifecycle.eviction import Source
+from reprieve_policy.kube.values import timestamp
+from reprieve_policy.lifecycle import eviction, mark
+from reprieve_policy.lifecycle.eviction import Eviction, Phase, Source
+from reprieve_policy.lifecycle.mark import Mark
+from reprieve_policy.preemption import cost
 from reprieve_policy.preemption.selection import anti_affinity, node_fit
 from reprieve_policy.verdict import Violation
 from reprieve_testing import manifests
@@ -83,15 +92,161 @@ def test_no_more_of_an_annotation_is_kept_than_is_read() -> None:
     assert len(msgspec.json.encode(kept)) < 40_000
 
 
-def test_of_very_many_containers_that_a_kubelet_reports_the_first_are_kept() -> None:
+def test_of_very_many_containers_that_a_kubelet_reports_few_are_kept() -> None:
     """Without this, a compromised kubelet would end the operator for the whole cluster."""
     running: Any = [{"state": {"running": {}}}] * 20_000
     status = {f"{part}Statuses": running for part in ("container", "initContainer")}
     pod = msgspec.convert({"metadata": {"name": "p"}, "status": status}, VictimPod)
     kept = kept_pods.prune_victim(pod)
     lists = kept.status.containerStatuses, kept.status.initContainerStatuses
-    assert [len(entries or ()) for entries in lists] == [1000, 1000]
+    assert [len(entries or ()) for entries in lists] == [1, 1]
     assert not pod_state.have_containers_ended(kept)
+
+
+EMOJI = "\N{GRINNING FACE}"
+MOST_KIB = 20
+
+
+def the_worst_document() -> Any:
+    """Return a pod that is large in all that is kept of one, in texts of four bytes a character."""
+    policy = {key: f"{EMOJI}{key}".ljust(1000, "x") for key in keys.every_key()}
+    long = {
+        keys.CHECKPOINT_ANSWER: json.dumps({"state": "saving", "message": EMOJI * 1000}),
+        keys.KOORDINATOR_SOFT_EVICTION: json.dumps({"reason": EMOJI * 1000}),
+        keys.EVICTION: a_long_state(),
+        "example.com/note": EMOJI * 31_000,
+    }
+    of_containers = [{"name": f"c{each}", "resources": resources(4)} for each in range(210)]
+    owner = {"apiVersion": EMOJI * 317, "kind": EMOJI * 63, "uid": EMOJI * 128}
+    statuses = [
+        {"state": {"terminated": {"exitCode": each, "finishedAt": f"2030-01-01T00:00:{each:02}Z"}}}
+        for each in range(60)
+    ]
+    return {
+        "metadata": {
+            "name": "p" * 253,
+            "namespace": "n" * 63,
+            "labels": {key: f"{number:063}" for number, key in enumerate(keys.every_key())}
+            | MARKED
+            | {f"example.com/{number}": "x" for number in range(900)},
+            "annotations": policy | long,
+            "finalizers": [f"example.com/{number:0305}" for number in range(250)],
+            "ownerReferences": [owner | {"name": EMOJI * 253, "controller": True}] * 8,
+        },
+        "spec": {
+            "containers": of_containers,
+            "initContainers": of_containers,
+            "resources": resources(256),
+            "overhead": resources(256)["requests"],
+            "tolerations": [{"key": f"key-{number}"} for number in MANY],
+        },
+        "status": {
+            "conditions": [{"type": "DisruptionTarget", "status": "True"}] * 500,
+            "containerStatuses": statuses,
+            "initContainerStatuses": statuses,
+            "ephemeralContainerStatuses": statuses,
+        },
+    }
+
+
+def a_long_state() -> str:
+    text = EMOJI + "x" * 252
+    state = Eviction(
+        eviction_id="u.1",
+        phase=Phase.REQUESTED,
+        requested_at=NOW,
+        initiator=text,
+        reason=text,
+        gang=text,
+    )
+    return eviction.render(state)
+
+
+def kib_of(document: Any) -> float:
+    """Return the memory that is kept of a victim with this pod."""
+    text = json.dumps(document).encode()
+    tracemalloc.start()
+    kept, sizes = [], []
+    for _ in range(12):
+        kept.append(kept_pods.prune_victim(msgspec.json.decode(text, type=VictimPod)))
+        gc.collect()
+        sizes.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    return (sizes[-1] - sizes[1]) / 10 / 1024
+
+
+def test_a_victim_takes_few_kib_of_memory_whatever_its_pod_is() -> None:
+    """Without this, some hundred marked pods of one tenant, each with texts that take four bytes a
+    character, would end the operator again and again: no victim in the cluster would get notice.
+    """
+    assert kib_of(the_worst_document()) < MOST_KIB
+    few = {f"example.com/{number:02}": EMOJI * 250 for number in range(30)}
+    assert kib_of({"metadata": {"name": "p", "annotations": MARK | few}}) < MOST_KIB
+    many = dict.fromkeys(keys.every_key(), "")
+    large = {"annotations": many | MARK | {"example.com/note": LARGE}, "labels": many | MARKED}
+    assert kib_of({"metadata": {"name": "p"} | large}) < MOST_KIB
+
+
+def test_the_mark_and_the_state_of_the_worst_pod_are_kept() -> None:
+    pod = msgspec.convert(the_worst_document(), VictimPod)
+    kept = kept_pods.prune_victim(pod)
+    assert pod_state.state_of(kept.metadata) == pod_state.state_of(pod.metadata) is not None
+    assert mark_of(kept) == mark_of(pod)
+    assert pod_state.is_requested(kept.metadata)
+    assert pod_state.answer_of(kept) == pod_state.answer_of(pod)
+    assert pod_state.has_completed(kept) == pod_state.has_completed(pod)
+    assert pod_state.have_containers_ended(kept)
+    assert pod_state.containers_ended_at(kept) == pod_state.containers_ended_at(pod) is not None
+
+
+def mark_of(pod: VictimPod) -> Mark:
+    found = mark.read(labels_of(pod.metadata), annotations_of(pod.metadata))
+    assert isinstance(found, Mark)
+    return found
+
+
+OF_A_CONTAINER: Any = {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "2"}
+
+
+@pytest.mark.parametrize("left_out", ["nvidia.com/gpu", "memory"])
+def test_the_cost_of_a_pod_of_many_containers_is_the_same(left_out: str) -> None:
+    amounts = {name: text for name, text in OF_A_CONTAINER.items() if name != left_out}
+    one = {"name": "main", "resources": {"limits": amounts, "requests": {"cpu": "1"}}}
+    sidecar = one | {"name": agent.NAME, "restartPolicy": "Always"}
+    spec = {
+        "containers": [one] * 40,
+        "initContainers": [sidecar, {"resources": {"requests": {"cpu": "90"}}}],
+        "overhead": {"cpu": "100m"},
+    }
+    pod = a_pod(spec)
+    kept = kept_pods.prune_victim(pod)
+    assert len(kept.spec.containers or ()) == 1
+    assert agent.has_agent(kept.spec.initContainers)
+    before, after = (cost.devices_of(pod_state.view_of(each).spec) for each in (pod, kept))
+    assert before == after
+    assert before[1] > 0
+
+
+def test_a_pod_with_few_long_finalizers_counts_as_full() -> None:
+    """Without this, a write would remove those that are not kept."""
+    names = [f"example.com/{number:0305}" for number in range(30)]
+    kept = kept_pods.prune_victim(a_pod(finalizers=[*names, keys.CLEANUP_FINALIZER])).metadata
+    assert len(kept.finalizers or ()) > MAX_ENTRIES
+    assert pod_state.has_cleanup_finalizer(kept)
+    assert names[0] in (kept.finalizers or ())
+
+
+def test_of_containers_that_have_ended_the_last_and_those_that_failed_are_kept() -> None:
+    ended: Any = [
+        {"state": {"terminated": {"exitCode": int(each == 3), "finishedAt": timestamp.render(at)}}}
+        for each, at in enumerate(NOW + timedelta(seconds=number) for number in range(50))
+    ]
+    document = {"spec": {"restartPolicy": "Never"}, "status": {"containerStatuses": ended}}
+    pod = msgspec.convert(document, VictimPod)
+    kept = kept_pods.prune_victim(pod)
+    assert len(kept.status.containerStatuses or ()) == 2
+    assert not pod_state.has_completed(kept)
+    assert pod_state.containers_ended_at(kept) == NOW + timedelta(seconds=49)
 
 
 LARGE_SPECS: dict[str, Any] = {
@@ -139,8 +294,8 @@ def test_a_large_pod_with_anti_affinity_keeps_all_others_away(
     terms = [{"topologyKey": f"key-{number}", "labelSelector": selector} for number in MANY]
     rules = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     pod = msgspec.convert({"metadata": {"name": "p"}, "spec": {"affinity": rules}}, Pod)
-    terms = node_fit.anti_affinity_of(kept_pods.prune(pod).spec, "team")
-    index = anti_affinity.index_of([a_scheduled_pod("p", anti_affinity=terms)], {})
+    kept = node_fit.anti_affinity_of(kept_pods.prune(pod).spec, "team")
+    index = anti_affinity.index_of([a_scheduled_pod("p", anti_affinity=kept)], {})
     away = (
         ()
         if index is None
@@ -185,10 +340,10 @@ def test_a_value_that_is_too_long_to_be_read_stays_one() -> None:
     assert pod_state.is_requested(kept.metadata)
     assert isinstance(pod_state.answer_of(kept), Violation)
     readable = '{"state":"saving","path":"' + "x" * (MAX_ANSWER - 100) + '"}'
-    large = {"example.com/note": LARGE, keys.CHECKPOINT_ANSWER: readable}
-    assert kept_pods.prune_victim(a_pod(annotations=large)).metadata.annotations == {
-        keys.CHECKPOINT_ANSWER: readable
-    }
+    pod = a_pod(annotations={"example.com/note": LARGE, keys.CHECKPOINT_ANSWER: readable})
+    answer = pod_state.answer_of(pod)
+    assert isinstance(answer, CheckpointAnswer)
+    assert pod_state.answer_of(kept_pods.prune_victim(pod)) == answer
 
 
 def test_the_controller_is_kept_of_many_owners_and_our_finalizer_of_many() -> None:
