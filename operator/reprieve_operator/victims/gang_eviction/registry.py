@@ -35,9 +35,9 @@ from .spare_pods import GangKey, SparePods
 
 _log = logging.getLogger(__name__)
 
-_MAX_CONCURRENT_LISTS, _MAX_LISTS_PER_NAMESPACE = 4, 2
-"""The pods of a gang without a label are found by listing the whole namespace. Without the limit,
-a namespace with a thousand such gangs would delay the notice of all others."""
+_MAX_CONCURRENT_LISTS = 8
+"""The pods of a gang without a label are found by listing the whole namespace. Each namespace has a
+share. Without it, those with a thousand such gangs would delay the notice of all others."""
 _TOO_LARGE_SECONDS = 60.0
 """How long a gang that is too large is not listed again, however many of its pods are marked."""
 _CANCEL_WAIT_SECONDS = 10.0
@@ -72,9 +72,7 @@ class GangRegistry:
         self.starts: set[asyncio.Task[None]] = set()
         """Tasks that start the reconcilers of gangs."""
         self._locks: WeakValueDictionary[GangKey, asyncio.Lock] = WeakValueDictionary()
-        self._list_limiter = CallLimiter(
-            _MAX_CONCURRENT_LISTS, limit_per_namespace=_MAX_LISTS_PER_NAMESPACE
-        )
+        self._list_limiter = CallLimiter(_MAX_CONCURRENT_LISTS, keeps_share_free=True)
 
     async def find_eviction(self, pod: VictimPod, state: Eviction) -> GangEviction | None:
         """Return the eviction of the pod's gang; `None`: the pod is evicted alone.

@@ -237,16 +237,25 @@ def test_a_gang_that_is_too_large_is_listed_once_a_minute_and_its_pods_are_evict
     asyncio.run(run())
 
 
-def test_the_gangs_of_one_namespace_do_not_delay_those_of_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("namespaces", [1, 2, 4])
+def test_lists_of_a_few_namespaces_that_hang_delay_no_gang_of_another(
+    tmp_path: Path, namespaces: int
+) -> None:
     other = TEAM.replace("team", "other")
 
     async def run() -> None:
         async with gangs_of(tmp_path) as running:
             running.stub.lists_released.clear()
-            documents = [a_document(f"pod-{number}", f"gang-{number}") for number in range(8)]
+            documents = [
+                a_document(f"pod-{number}", f"gang-{number}", namespace=f"team-{namespace}")
+                for namespace in range(namespaces)
+                for number in range(8)
+            ]
             tasks = [asyncio.create_task(running.find(document)) for document in documents]
+            lists = running.stub.calls
+            await until(lambda: len(+lists) == namespaces)
             tasks.append(asyncio.create_task(running.find(a_document("pod", namespace="other"))))
-            await until(lambda: running.stub.calls[other] > 0)
+            await until(lambda: lists[other] > 0)
             running.stub.lists_released.set()
             await asyncio.gather(*tasks)
 
