@@ -60,32 +60,21 @@ class VictimAssessor:
 
     async def assess(self, pod: VictimPod, state: Eviction) -> Assessment:
         """Assess the pod; raises `ApiError`."""
-        may_be_refused = state.source.is_preemption and not pod_state.is_requested_by_label(
-            pod.metadata
-        )
-        if may_be_refused and state.refused_on is None:
-            await self._read_job(pod)
-        now = self._clock.now()
-        facts = Facts(
-            settings=self._policy.current, namespace=self._namespaces.get(pod.metadata.namespace)
-        )
-        own = walltime.read(pod)
-        bound = walltime.tightest((own, self._job_walltime), now)
+        protected_by = await self.protection_of(pod, state)
+        now, facts = self._clock.now(), self._facts_of(pod)
         work = WorkProgress(
             started_at=timestamp.parse(pod.status.startTime),
             saved_at=timestamp.parse(annotations_of(pod.metadata).get(keys.LAST_CHECKPOINT_AT)),
-            walltime=bound,
+            walltime=self._walltime_of(pod, now),
         )
         view, plan = pod_state.view_of(pod), pod_state.plan_of(pod, facts.settings)
         assessed = self._with_cost_and_cause(pod, state, facts, plan, work, now)
-        if not may_be_refused:
+        if not _may_be_refused(pod, state):
             return Assessment(assessed)
         inputs = loss.loss_inputs_of(view, plan, facts.settings)
         return Assessment(
             assessed,
-            protection.decide_protection(
-                view, facts, bound, now, refused_since=_refused_since(pod)
-            ),
+            protected_by,
             loss.loses_less_at_once(
                 inputs,
                 work,
@@ -93,6 +82,28 @@ class VictimAssessor:
                 grace_seconds=usual_grace_seconds(pod_state.grace_seconds_of(pod), facts.settings),
             ),
         )
+
+    async def protection_of(self, pod: VictimPod, state: Eviction) -> Protection | None:
+        """Return what protects the pod, without its cost and loss; raises `ApiError`."""
+        if not _may_be_refused(pod, state):
+            return None
+        if state.refused_on is None:
+            await self._read_job(pod)
+        now = self._clock.now()
+        return protection.decide_protection(
+            pod_state.view_of(pod),
+            self._facts_of(pod),
+            self._walltime_of(pod, now),
+            now,
+            refused_since=_refused_since(pod),
+        )
+
+    def _facts_of(self, pod: VictimPod) -> Facts:
+        namespace = self._namespaces.get(pod.metadata.namespace)
+        return Facts(settings=self._policy.current, namespace=namespace)
+
+    def _walltime_of(self, pod: VictimPod, now: datetime) -> Walltime | None:
+        return walltime.tightest((walltime.read(pod), self._job_walltime), now)
 
     def _with_cost_and_cause(
         self,
@@ -134,6 +145,10 @@ class VictimAssessor:
         self._has_read_job = True
         if job is not None and job.metadata.uid == owner.uid:
             self._job_walltime = walltime.read(job)
+
+
+def _may_be_refused(pod: VictimPod, state: Eviction) -> bool:
+    return state.source.is_preemption and not pod_state.is_requested_by_label(pod.metadata)
 
 
 def _refused_since(pod: VictimPod) -> datetime | None:

@@ -104,7 +104,7 @@ class ReconcilerRegistry:
 
     async def close(self) -> None:
         """End all reconcilers; the victims' states are on the pods."""
-        await end_tasks(self._tasks.values())
+        await end_tasks([*self._gangs.starts, *self._tasks.values()])
 
     def _get_or_start(self, metadata: VersionedMeta) -> VictimReconciler:
         uid = metadata.uid or ""

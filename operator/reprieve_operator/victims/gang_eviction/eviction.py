@@ -33,6 +33,8 @@ class GangEviction:
         self.pod_count = len(members)
         self.pods_to_start = [pods[uid] for uid in sorted(members) if uid in pods]
         """The members whose reconcilers are not started yet."""
+        self.is_starting = False
+        """True while reconcilers of its members are being started, a few at a time."""
         self.protection: Protection | None = None
         """What protects the whole gang against preemption, once `is_assessed`."""
         self.is_assessed = False
@@ -48,8 +50,8 @@ class GangEviction:
 
     @property
     def is_empty(self) -> bool:
-        """True if it has no members."""
-        return not self._wake_callbacks
+        """True if it has no members, and none are being started."""
+        return not (self._wake_callbacks or self.is_starting)
 
     async def wait_empty(self, seconds: float) -> None:
         """Wait until it has no members, or for so many seconds."""
@@ -73,6 +75,12 @@ class GangEviction:
         """Remove a pod: its reconciler has ended, or its eviction has."""
         self._wake_callbacks.pop(uid, None)
         self._mark_ready(uid)
+        if self.is_empty:
+            self._emptied.set()
+
+    def on_started(self) -> None:
+        """Note that the reconcilers of all members were started."""
+        self.is_starting = False
         if self.is_empty:
             self._emptied.set()
 

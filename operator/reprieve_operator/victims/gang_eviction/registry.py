@@ -9,7 +9,7 @@ pod's reconciler then notifies and deletes its own pod. A victim in no such gang
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from weakref import WeakValueDictionary
 
 from reprieve_operator.clock import Clock
@@ -18,6 +18,7 @@ from reprieve_operator.cluster.call_limiter import CallLimiter, CallPriority
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
 from reprieve_operator.cluster.pods import VictimPod
 from reprieve_operator.cluster.writes import Writes
+from reprieve_operator.turns import Turns
 from reprieve_operator.victims.assessment import VictimAssessor
 from reprieve_policy.gangs import disruption, pod_group
 from reprieve_policy.gangs.disruption import DisruptionMode
@@ -34,9 +35,9 @@ from .spare_pods import GangKey, SparePods
 
 _log = logging.getLogger(__name__)
 
-_MAX_CONCURRENT_LISTS, _MAX_LISTS_PER_NAMESPACE = 4, 2
-"""The pods of a gang without a label are found by listing the whole namespace. Without the limit,
-a namespace with a thousand such gangs would delay the notice of all others."""
+_MAX_CONCURRENT_LISTS = 8
+"""The pods of a gang without a label are found by listing the whole namespace. Each namespace has a
+share. Without it, those with a thousand such gangs would delay the notice of all others."""
 _TOO_LARGE_SECONDS = 60.0
 """How long a gang that is too large is not listed again, however many of its pods are marked."""
 _CANCEL_WAIT_SECONDS = 10.0
@@ -65,10 +66,13 @@ class GangRegistry:
         self._evictions: dict[GangKey, GangEviction] = {}
         self._spare_pods = SparePods(clock.monotonic)
         self._too_large_until: dict[GangKey, float] = {}
+        self._turns = Turns()
+        """Of the pods of all gangs. Without this, one mark on a gang of thousands would keep the
+        Lease from being renewed, and the next leader would find the mark again."""
+        self.starts: set[asyncio.Task[None]] = set()
+        """Tasks that start the reconcilers of gangs."""
         self._locks: WeakValueDictionary[GangKey, asyncio.Lock] = WeakValueDictionary()
-        self._list_limiter = CallLimiter(
-            _MAX_CONCURRENT_LISTS, limit_per_namespace=_MAX_LISTS_PER_NAMESPACE
-        )
+        self._list_limiter = CallLimiter(_MAX_CONCURRENT_LISTS, keeps_share_free=True)
 
     async def find_eviction(self, pod: VictimPod, state: Eviction) -> GangEviction | None:
         """Return the eviction of the pod's gang; `None`: the pod is evicted alone.
@@ -106,27 +110,46 @@ class GangRegistry:
         """Decide, once, what protects the whole gang against a preemption; raises `ApiError`."""
         async with eviction.assess_lock:
             if not eviction.is_assessed:
-                eviction.protection = protection.protection_of_gang(
-                    [found async for found in self._protections(eviction, state)]
-                )
+                found = await self._protections(eviction.pods_to_start, state)
+                eviction.protection = protection.protection_of_gang(found)
                 eviction.is_assessed = True
 
     async def _protections(
-        self, eviction: GangEviction, state: Eviction
-    ) -> AsyncIterator[Protection | None]:
+        self, pods: Sequence[VictimPod], state: Eviction
+    ) -> list[Protection | None]:
+        """Return what protects each pod, up to the first that protects the whole gang."""
         # One for each controller: the pods of a Job share its walltime, which is read once.
         assessors: defaultdict[str, VictimAssessor] = defaultdict(self._make_assessor)
-        for pod in eviction.pods_to_start:
+        protections: list[Protection | None] = []
+        for pod in pods:
+            await self._turns.wait()
             owner = controller_of(pod.metadata)
-            yield (await assessors[owner.uid if owner else ""].assess(pod, state)).protection
+            assessor = assessors[owner.uid if owner else ""]
+            found = await assessor.protection_of(pod, state)
+            protections.append(found)
+            if found is not None and found.until is None:
+                break
+        return protections
 
     def start(self, eviction: GangEviction) -> None:
         """Start the reconcilers of the gang's other pods, once the first pod has its notice."""
         eviction.is_in_progress = True
         included, eviction.pods_to_start = eviction.pods_to_start, []
-        if not eviction.is_cancelled:
-            for pod in included:
+        if included and not eviction.is_cancelled:
+            eviction.is_starting = True
+            task = asyncio.create_task(self._start_members(eviction, included))
+            self.starts.add(task)
+            task.add_done_callback(self.starts.discard)
+
+    async def _start_members(self, eviction: GangEviction, pods: Sequence[VictimPod]) -> None:
+        try:
+            for pod in pods:
+                await self._turns.wait()
                 self._on_member(pod, eviction)
+        finally:
+            eviction.on_started()
+            if eviction.is_empty:
+                self.remove(eviction)
 
     def record_gang_event(self, eviction: GangEviction, pod: VictimPod, state: Eviction) -> None:
         """Report on a pod that its whole gang is evicted."""

@@ -27,7 +27,7 @@ from reprieve_policy.lifecycle.eviction import (
     RecordedCost,
     Source,
 )
-from reprieve_policy.preemption import first_refusal
+from reprieve_policy.preemption import cost, first_refusal
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.objects.builders import NOW, a_pod, after, an_eviction
 
@@ -180,6 +180,18 @@ async def test_a_job_is_read_once_for_each_victim() -> None:
     first, again = [await assessment.assess(a_victim(), BY_SCHEDULER) for _ in range(2)]
     assert first == again
     assert cluster.reads == [JOB]
+
+
+async def test_what_protects_a_pod_is_known_without_its_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assessor, computed = StubCluster(job=a_job()).assessment(), list[object]()
+    monkeypatch.setattr(cost, "decide_cost", lambda *_, **__: computed.append(1))
+    assert await assessor.protection_of(a_victim(), BY_SCHEDULER) == Protection(
+        ProtectionReason.NEAR_COMPLETION, after(120)
+    )
+    assert await assessor.protection_of(a_victim(), BY_PERSON) is None
+    assert computed == []
 
 
 async def test_a_missing_permission_delays_no_victim_and_an_outage_does() -> None:

@@ -1,7 +1,7 @@
 """Gangs on an API server that counts calls: one list for a decision, none without a gang."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from reprieve_operator.victims.gang_eviction.registry import GangRegistry
 from reprieve_operator.victims.gang_eviction.spare_pods import LIST_TTL_SECONDS
 from reprieve_policy import keys
 from reprieve_policy.gangs import disruption
-from reprieve_policy.lifecycle.eviction import Eviction, Phase
+from reprieve_policy.lifecycle.eviction import Eviction, Phase, Protection, ProtectionReason
 from reprieve_runtime.client.api import ApiError
 from reprieve_testing.objects.builders import NOW, an_eviction
 from reprieve_testing.servers.stub_api import StubApi, stub_api, until
@@ -69,7 +69,9 @@ class Running:
 
 
 @asynccontextmanager
-async def gangs_of(directory: Path, *documents: Any, groups: Any = None) -> AsyncIterator[Running]:
+async def gangs_of(
+    directory: Path, *documents: Any, groups: Any = None, assessor: "CountingAssessor | None" = None
+) -> AsyncIterator[Running]:
     pods = {document["metadata"]["name"]: document for document in documents}
     async with stub_api(directory, collections={TEAM: pods, GROUPS: groups or {}}) as (stub, api):
         stub.lists_released.set()
@@ -83,7 +85,7 @@ async def gangs_of(directory: Path, *documents: Any, groups: Any = None) -> Asyn
             writes,
             cast("EventRecorder", recorded),
             clock,
-            cast("Callable[[], VictimAssessor]", None),
+            lambda: cast("VictimAssessor", assessor),
             lambda pod, _: started.append(pod.metadata.name or ""),
         )
         yield running
@@ -135,7 +137,85 @@ def test_a_gang_is_listed_once_however_many_of_its_pods_are_marked(tmp_path: Pat
             assert running.started == []
             running.gangs.start(gang_eviction)
             running.gangs.start(gang_eviction)
+            await until(lambda: not running.gangs.starts)
             assert running.started == ["a", "b", "c"]
+
+    asyncio.run(run())
+
+
+MEMBERS = 300
+PASSES = MEMBERS // 20
+"""Of the event loop, at least, for the pods of a gang: a few in each."""
+PERMANENT = Protection(ProtectionReason.NON_PREEMPTIBLE, None)
+PREEMPTED = an_eviction().asked_by_scheduler().build()
+
+
+@dataclass
+class CountingAssessor:
+    """Has one pod protected; counts the pods that it is asked for. It reads no Job."""
+
+    protected_uid: str = ""
+    asked: list[str] = field(default_factory=list)
+
+    async def protection_of(self, pod: VictimPod, _: Eviction) -> Protection | None:
+        uid = pod.metadata.uid or ""
+        self.asked.append(uid)
+        return PERMANENT if uid == self.protected_uid else None
+
+
+async def count_passes_until(task: "asyncio.Task[None]") -> int:
+    """Return how many passes of the event loop there were before the task has ended."""
+    passes = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        passes += 1
+    return passes
+
+
+def test_the_event_loop_goes_on_while_a_large_gang_is_assessed(tmp_path: Path) -> None:
+    async def run() -> None:
+        assessor = CountingAssessor()
+        gang_eviction, _ = a_gang_eviction(*map(str, range(MEMBERS)))
+        async with gangs_of(tmp_path, assessor=assessor) as running:
+            assessing = running.gangs.assess_protection(gang_eviction, PREEMPTED)
+            assert await count_passes_until(asyncio.create_task(assessing)) >= PASSES
+            assert (len(assessor.asked), gang_eviction.protection) == (MEMBERS, None)
+
+    asyncio.run(run())
+
+
+def test_after_a_pod_that_protects_its_whole_gang_no_other_is_assessed(tmp_path: Path) -> None:
+    async def run() -> None:
+        assessor = CountingAssessor(protected_uid="b")
+        gang_eviction, _ = a_gang_eviction("a", "b", "c", "d")
+        async with gangs_of(tmp_path, assessor=assessor) as running:
+            await running.gangs.assess_protection(gang_eviction, PREEMPTED)
+            assert (assessor.asked, gang_eviction.protection) == (["a", "b"], PERMANENT)
+
+    asyncio.run(run())
+
+
+def test_the_event_loop_goes_on_while_the_pods_of_a_large_gang_are_started(tmp_path: Path) -> None:
+    async def run() -> None:
+        gang_eviction, _ = a_gang_eviction(*map(str, range(MEMBERS)))
+        async with gangs_of(tmp_path) as running:
+            running.gangs.start(gang_eviction)
+            (starting,) = running.gangs.starts
+            assert await count_passes_until(starting) >= PASSES
+            assert len(running.started) == MEMBERS
+
+    asyncio.run(run())
+
+
+def test_a_gang_has_members_until_all_of_its_pods_are_started(tmp_path: Path) -> None:
+    async def run() -> None:
+        gang_eviction, _ = a_gang_eviction("a")
+        async with gangs_of(tmp_path) as running:
+            running.gangs.start(gang_eviction)
+            gang_eviction.remove_member("a")
+            assert not gang_eviction.is_empty
+            await until(lambda: not running.gangs.starts)
+            assert gang_eviction.is_empty
 
     asyncio.run(run())
 
@@ -157,16 +237,25 @@ def test_a_gang_that_is_too_large_is_listed_once_a_minute_and_its_pods_are_evict
     asyncio.run(run())
 
 
-def test_the_gangs_of_one_namespace_do_not_delay_those_of_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("namespaces", [1, 2, 4])
+def test_lists_of_a_few_namespaces_that_hang_delay_no_gang_of_another(
+    tmp_path: Path, namespaces: int
+) -> None:
     other = TEAM.replace("team", "other")
 
     async def run() -> None:
         async with gangs_of(tmp_path) as running:
             running.stub.lists_released.clear()
-            documents = [a_document(f"pod-{number}", f"gang-{number}") for number in range(8)]
+            documents = [
+                a_document(f"pod-{number}", f"gang-{number}", namespace=f"team-{namespace}")
+                for namespace in range(namespaces)
+                for number in range(8)
+            ]
             tasks = [asyncio.create_task(running.find(document)) for document in documents]
+            lists = running.stub.calls
+            await until(lambda: len(+lists) == namespaces)
             tasks.append(asyncio.create_task(running.find(a_document("pod", namespace="other"))))
-            await until(lambda: running.stub.calls[other] > 0)
+            await until(lambda: lists[other] > 0)
             running.stub.lists_released.set()
             await asyncio.gather(*tasks)
 
