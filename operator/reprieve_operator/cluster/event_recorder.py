@@ -205,7 +205,8 @@ class EventRecorder:
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {
-                "name": f"{regarding.name[:200]}.{suffix}",
+                # A part of the name ends with a letter or digit, or the API server refuses it.
+                "name": f"{regarding.name[:200].rstrip('-.')}.{suffix}",
                 "namespace": event.namespace,
             },
             "eventTime": timestamp.render_micro(event.first_time or event.event_time),
