@@ -18,8 +18,9 @@ from reprieve_runtime.client.paths import object_path
 from .cluster import pod_state
 from .cluster.event_recorder import EventRecorder, ObjectReference
 from .cluster.namespace_rests import NamespaceRests
+from .cluster.overloads import Overloads
 from .cluster.pods import PAGE_SIZE, WRITABLE, VersionedObject
-from .cluster.retries import GONE_OR_CHANGED, is_overload
+from .cluster.retries import GONE_OR_CHANGED
 from .cluster.writes import Writes
 from .gangs.divergence import DivergenceMonitor
 from .unchecked_claims import UncheckedClaims
@@ -31,7 +32,7 @@ _log = logging.getLogger(__name__)
 class PodResync:
     """The resync of one term.
 
-    Remembers only which unreadable marks it has reported, and which pods got no answer.
+    Remembers only which unreadable marks it has reported, and which Namespaces wait.
     """
 
     def __init__(
@@ -51,10 +52,12 @@ class PodResync:
         self._divergence = divergence
         self._claims = claims
         self._rests = NamespaceRests(clock)
+        self._overloads = Overloads()
         self._reported: dict[str, str] = {}
 
     async def run_once(self) -> None:
-        """Check all pods once; raises `ApiError`."""
+        """Check all pods once; raises `ApiError`, also where the API server is overloaded."""
+        self._overloads.begin_round()
         unreadable: dict[str, str] = {}
         await self._claims.begin()
         async for pods, _ in self._api.list_pages(
@@ -67,8 +70,10 @@ class PodResync:
             for pod in pods:
                 self._claims.add_pods([pod.metadata])
                 await self._resync_pod(pod.metadata, unreadable)
+                self._overloads.raise_if_many()
                 self._divergence.add_pod(pod.metadata)
         self._rests.end_round()
+        self._overloads.end_round()
         # Only pods that still exist are remembered.
         self._reported = unreadable
         self._claims.finish()
@@ -99,24 +104,26 @@ class PodResync:
     async def _repair(
         self, write: Callable[[VersionedMeta], Awaitable[object]], metadata: VersionedMeta
     ) -> bool:
-        """Make one write; return whether it was made. Raises `ApiError` for an overload only."""
+        """Make one write; return whether it was made.
+
+        Raises nothing: one pod that cannot be written, such as one that etcd finds too large, or
+        one whose webhook answers as it likes, would keep the resync from all pods after it.
+        """
         namespace, uid = metadata.namespace or "", metadata.uid or ""
         if not self._rests.is_due(namespace, uid):
             return False
         try:
-            with self._rests.noting(namespace, uid):
+            with self._rests.noting_slow(namespace, uid):
                 await write(metadata)
         except ApiError as error:
-            # Without these, one pod that cannot be written, such as one that etcd finds too large,
-            # or one whose webhook does not answer, would keep the resync from all pods after it.
-            if is_overload(error) and not error.is_unanswered:
-                raise
+            self._overloads.note_refusal(namespace, error)
             if error.status not in GONE_OR_CHANGED:
                 _log.error(
                     "could not repair the pod; it is tried again in a later resync",
                     extra={"pod": metadata.key, "error": str(error)},
                 )
             return False
+        self._overloads.note_success()
         return True
 
     async def _label_if_marked(self, metadata: VersionedMeta, unreadable: dict[str, str]) -> None:

@@ -28,7 +28,8 @@ _NODES_SECONDS = 600.0
 """Between two lists of nodes, while workloads are called: a list grows with the cluster. The first
 is read at the start. Without that, the first hint of each leader would go to any node."""
 _RETRY_SECONDS = 60.0
-_INTERNAL = "InternalIP"
+_OWN_TYPES = ("InternalIP", "ExternalIP")
+"""The types of addresses that are no names."""
 _API_SERVER = "KUBERNETES_SERVICE_HOST"
 """The address of the Service `kubernetes`, which every pod is told."""
 
@@ -131,21 +132,21 @@ class ReservedAddresses:
 
 
 def _own_addresses(listed: Sequence[NodeAddress]) -> set[Address]:
-    """Return a node's addresses: of its internal ones, the first of each version.
+    """Return a node's addresses: the first of each type and version, so four at most.
 
     Some clouds list the addresses of the node's pods after it, if these are addresses of its
-    network interfaces. Without this, no workload there would be called.
+    network interfaces. Without this, no workload there would be called, and a compromised kubelet
+    could list the addresses of all pods, and have no workload of other nodes called.
+
+    An address within a node's `spec.podCIDRs` counts, too: a kubelet that registers its node may
+    state these, and so have the addresses of all others not count.
     """
-    own = set[Address]()
-    versions = set[int]()
+    own: dict[tuple[str, int], Address] = {}
     for one in listed:
-        address = _parse(one.address)
-        if address is None or (one.type == _INTERNAL and address.version in versions):
-            continue
-        if one.type == _INTERNAL:
-            versions.add(address.version)
-        own.add(address)
-    return own
+        address = _parse(one.address) if one.type in _OWN_TYPES else None
+        if address is not None:
+            own.setdefault((one.type, address.version), address)
+    return set(own.values())
 
 
 def _parse(text: str) -> Address | None:

@@ -26,7 +26,7 @@ from .event_queue import EventQueue
 from .events import REASONS as REASONS  # noqa: PLC0414 - callers import it from here
 from .events import ObjectReference as ObjectReference  # noqa: PLC0414 - and this
 from .events import QueuedEvent
-from .namespace_rests import rest_seconds
+from .namespace_rests import SLOW_SECONDS, rest_seconds
 from .pods import VersionedObject
 
 _log = logging.getLogger(__name__)
@@ -37,9 +37,6 @@ _LIMITER_WAIT_SECONDS = 0.2
 _MAX_WRITES = 16
 """Events that are written at a time, each of another Namespace: a webhook may cover the Events of
 one, and not answer."""
-_SLOW_SECONDS = 1.0
-"""A Namespace rests after a write that takes longer. Without this, as many Namespaces as there are
-writes at a time would hold up the Events of all others."""
 _MAX_NOTE = 1000
 """Bytes; the API server refuses more than 1,024."""
 
@@ -134,10 +131,14 @@ class EventRecorder:
     async def _write_and_rest(
         self, event: QueuedEvent, wait_seconds: float, busy: set[str]
     ) -> None:
-        """Write an Event; its Namespace is busy until then, and for longer if that was slow."""
+        """Write an Event; its Namespace is busy until then, and for longer if that was slow.
+
+        Without this, as many Namespaces as there are writes at a time would hold up the Events of
+        all others.
+        """
         seconds = await self._write(event, wait_seconds)
         self._changed.set()
-        if seconds > _SLOW_SECONDS:
+        if seconds > SLOW_SECONDS:
             await asyncio.sleep(rest_seconds(seconds))
         busy.remove(event.namespace)
         self._changed.set()
@@ -204,7 +205,8 @@ class EventRecorder:
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {
-                "name": f"{regarding.name[:200]}.{suffix}",
+                # A part of the name ends with a letter or digit, or the API server refuses it.
+                "name": f"{regarding.name[:200].rstrip('-.')}.{suffix}",
                 "namespace": event.namespace,
             },
             "eventTime": timestamp.render_micro(event.first_time or event.event_time),

@@ -78,7 +78,7 @@ class JobResumer:
         if action is SuspendedJobAction.KEEP or not self._rests.is_due(namespace, uid):
             return
         try:
-            with self._rests.noting(namespace, uid):
+            with self._rests.noting_slow(namespace, uid):
                 await self._apply(job, action)
         except ApiError as error:
             if not error.is_gone_or_changed:

@@ -310,16 +310,80 @@ async def test_a_pod_that_cannot_be_written_keeps_the_resync_from_no_other_pod(
         assert patched_pods(stub)[-1] == "two"
 
 
-async def test_a_resync_ends_where_the_api_server_is_overloaded(tmp_path: Path) -> None:
-    """It is repeated soon. Each further pod would only add to the load."""
-    held = {"namespace": "team", "finalizers": [keys.CLEANUP_FINALIZER]}
-    pods = {name: {"metadata": {"name": name, "uid": name, **held}} for name in ("one", "two")}
+def pods_to_repair(*names: str) -> dict[str, Any]:
+    """Return pods with a left-over finalizer, by name: `NAMESPACE/NAME`."""
+    pods = {}
+    for key in names:
+        namespace, _, name = key.partition("/")
+        identity = {"namespace": namespace, "name": name, "uid": name}
+        pods[name] = {"metadata": {**identity, "finalizers": [keys.CLEANUP_FINALIZER]}}
+    return pods
+
+
+BUSY = [f"busy-{number}/{number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_pod_whose_webhook_says_that_it_is_busy_keeps_the_resync_from_no_other_namespace(
+    tmp_path: Path, status: int
+) -> None:
+    """A webhook chooses the status. Without this, one such pod would end each resync."""
+    pods = pods_to_repair("a/1", "a/2", "b/3", "c/4")
     async with stub_api(tmp_path, collections={PODS: pods}) as (stub, api):
         stub.lists_released.set()
-        stub.refuses = {f"{NAMESPACES}/team/pods/one": 429}
+        stub.refuses = {f"{NAMESPACES}/a/pods/{name}": status for name in "12"}
+        resync = a_resync(api, Clock(monotonic=lambda: 0.0))
+        await resync.run_once()
+        assert patched_pods(stub) == ["1", "3", "4"], "the Namespace rests"
+        await resync.run_once()
+        assert patched_pods(stub)[3:] == ["3", "4"]
+
+
+async def test_a_resync_ends_where_three_namespaces_in_a_row_are_refused_as_an_overload(
+    tmp_path: Path,
+) -> None:
+    """It is repeated soon. Each further pod would only add to the load."""
+    pods = pods_to_repair(*BUSY)
+    async with stub_api(tmp_path, collections={PODS: pods}) as (stub, api):
+        stub.lists_released.set()
+        stub.refuses = {f"{NAMESPACES}/busy-{name}/pods/{name}": 429 for name in pods}
         with pytest.raises(ApiError):
             await a_resync(api).run_once()
-        assert all(path.endswith("/one") for path, _ in stub.patches)
+        assert patched_pods(stub) == ["0", "1", "2"]
+
+
+async def test_a_tenant_with_many_namespaces_that_are_refused_ends_few_resyncs(
+    tmp_path: Path,
+) -> None:
+    """Each counts once while it is refused in each resync."""
+    pods = pods_to_repair(*BUSY, "team/last")
+    later = 0.0
+    async with stub_api(tmp_path, collections={PODS: pods}) as (stub, api):
+        stub.lists_released.set()
+        stub.refuses = {f"{NAMESPACES}/busy-{name}/pods/{name}": 503 for name in pods}
+        resync = a_resync(api, Clock(monotonic=lambda: later))
+        with pytest.raises(ApiError):
+            await resync.run_once()
+        for _ in range(3):
+            later += 10.0
+            await resync.run_once()
+        assert patched_pods(stub).count("last") == 3
+
+
+async def test_a_namespace_whose_webhook_takes_nine_seconds_rests_whatever_it_answers(
+    tmp_path: Path,
+) -> None:
+    """Without this, a thousand such pods would take hours, and no resync would end."""
+    pods = pods_to_repair("denied/1", "denied/2", "allowed/3", "allowed/4", "team/5", "team/6")
+    async with stub_api(tmp_path, collections={PODS: pods}) as (stub, api):
+        stub.lists_released.set()
+        stub.refuses = {f"{NAMESPACES}/denied/pods/{name}": 500 for name in "12"}
+
+        def now() -> float:
+            return 9.0 * sum(name in "1234" for name in patched_pods(stub))
+
+        await a_resync(api, Clock(monotonic=now)).run_once()
+        assert patched_pods(stub) == ["1", "3", "5", "6"]
 
 
 @pytest.mark.parametrize("status", [0, 504])

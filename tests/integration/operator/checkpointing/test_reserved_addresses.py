@@ -94,6 +94,27 @@ async def test_addresses_of_pods_that_a_cloud_lists_after_their_nodes_are_called
             assert resolved(addresses, address) == "the pod's address is a node's"
 
 
+async def test_a_kubelet_that_lists_the_addresses_of_all_pods_has_few_of_them_refused(
+    tmp_path: Path,
+) -> None:
+    """Without this, one could have no victim of any other node called."""
+    types = ("InternalIP", "ExternalIP", "Hostname", "InternalDNS", "Other")
+    listed = [
+        {"type": kind, "address": f"{network}{number}"}
+        for place, kind in enumerate(types)
+        for network in (f"10.244.{place}.", f"fd00:{place + 1}::")
+        for number in range(1, 100)
+    ]
+    node = {"metadata": {"name": "n"}, "status": {"addresses": listed}}
+    async with running(tmp_path, node) as addresses:
+        refused = [
+            one["address"]
+            for one in listed
+            if not isinstance(resolved(addresses, one["address"]), HttpEndpoint)
+        ]
+    assert refused == ["10.244.0.1", "fd00:1::1", "10.244.1.1", "fd00:2::1"]
+
+
 @pytest.mark.parametrize("how", ["absent", "barred"])
 async def test_without_the_kind_or_the_right_pods_are_still_called(
     tmp_path: Path, how: str

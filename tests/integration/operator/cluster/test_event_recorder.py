@@ -257,3 +257,16 @@ async def test_a_namespace_rests_after_a_write_that_took_long(
     await written.until(6)
     running.cancel()
     assert [note for _, note in written.told] == ["slow", *["unanswered"] * 5]
+
+
+@pytest.mark.parametrize("end", ["-", ".", "-.-"])
+async def test_an_event_of_a_pod_with_a_long_name_has_a_name_that_the_api_server_takes(
+    end: str,
+) -> None:
+    """Without this, all Events of a pod that a tenant names so would be lost."""
+    written = Written()
+    recorder, _ = a_recorder(written)
+    start = "a" * (200 - len(end))
+    recorder.event(pod(f"{start}{end}b"), "CheckpointRequested", "asked")
+    await recorder.drain(DEADLINE_SECONDS)
+    assert written.documents[0]["metadata"]["name"].rpartition(".")[0] == start

@@ -1,7 +1,12 @@
-"""Which objects wait after a call that got no answer."""
+"""Which objects wait after a call that got no answer, or a slow one."""
+
+import contextlib
+
+import pytest
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.namespace_rests import NamespaceRests
+from reprieve_runtime.client.api import ApiError
 
 
 class Rests:
@@ -58,3 +63,29 @@ def test_a_call_that_hung_for_an_hour_has_its_namespace_rest_for_a_minute() -> N
     team.rests.begin("team", "one", 0.0)
     team.seconds += 60
     assert team.rests.is_due("team", "two")
+
+
+CALLS = {
+    "allowed after 9 s": (9.0, 200, 45.0),
+    "denied after 9 s": (9.0, 500, 45.0),
+    "refused at once as one too many": (0.0, 429, 5.0),
+    "answered at once by a webhook that says that it is busy": (0.0, 503, 5.0),
+    "denied at once": (0.0, 403, 0.0),
+    "allowed at once": (0.5, 200, 0.0),
+}
+
+
+@pytest.mark.parametrize(("seconds", "status", "rest"), CALLS.values(), ids=CALLS)
+def test_a_namespace_rests_after_a_slow_call_and_after_one_that_is_refused_as_an_overload(
+    seconds: float, status: int, rest: float
+) -> None:
+    team = Rests()
+    team.seconds = 1000.0
+    with contextlib.suppress(ApiError), team.rests.noting_slow("team", "one"):
+        team.seconds += seconds
+        if status != 200:
+            raise ApiError(status, "Refused", "no")
+    team.seconds += rest
+    assert team.rests.is_due("team", "two")
+    team.seconds -= 0.1
+    assert team.rests.is_due("team", "two") == (rest == 0.0)
