@@ -182,7 +182,7 @@ def test_if_divergence_is_only_a_warning_the_operator_reports_it(
     assert event["note"].startswith('differs from other pods of gang "w" in class')
     wait_for("the metric", lambda: operator.metric("reprieve_diverging_gangs") == 1)
     ours.delete("other", WARNED)
-    wait_for("agreement", lambda: operator.metric("reprieve_diverging_gangs") == 0, 60.0)
+    wait_for("agreement", lambda: operator.metric("reprieve_diverging_gangs") == 0)
 
 
 def find_event(ours: Ours, reason: str) -> Any:
@@ -205,9 +205,7 @@ def test_the_condition_of_a_native_group_shows_whether_its_pods_have_its_priorit
     assert condition["reason"] == "PodsOfAnotherPriority"
     assert condition["message"] == "pods with another priority than the group's 100: 1"
     ours.delete("n-first")
-    assert (
-        wait_for("agreement", lambda: the_condition(ours, "False"), 60.0)["reason"] == "PodsMatch"
-    )
+    assert wait_for("agreement", lambda: the_condition(ours, "False"))["reason"] == "PodsMatch"
     assert operator.metric("reprieve_leader") == 1
 
 

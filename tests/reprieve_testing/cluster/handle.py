@@ -36,7 +36,7 @@ OPERATOR_NAMESPACE = "reprieve-system"
 CONTROLLER = "reprieve.dev/operator"
 _OPERATOR = "reprieve-operator"
 _PAUSE_SECONDS = 0.1
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 """For what takes a second: a busy machine with two processors has needed twenty times that."""
 _STOP_SECONDS = 60.0
 _QUOTED = re.compile(r"(?:\(before that: |; )([A-Z][A-Za-z]+): ")
