@@ -177,11 +177,14 @@ class GangRoom(Generic[K]):
 
     def reserve(self, key: K) -> None:
         """Count a gang as released."""
-        gang, demands = self._gangs[key], [pod.demand for pod in self._gangs[key].pods]
-        if len(gang_kinds.group_by_kind(demands)) > MAX_NAMESPACE_KINDS:
+        gang = self._gangs[key]
+        demands = [pod.demand for pod in gang.pods]
+        kinds = gang_kinds.group_by_kind(demands)
+        is_large = len(kinds) > MAX_NAMESPACE_KINDS
+        if is_large:
             self.large.add(key)
-        released = ReleasedGang(namespace=gang.namespace, pods=demands, was_large=key in self.large)
-        self._add_released(released, _never)
+        released = ReleasedGang(namespace=gang.namespace, pods=demands, was_large=is_large)
+        self._add_kinds(released, kinds, _never)
 
     def _finds_room(self, key: K) -> bool:
         if not self._is_all_counted or self._limits.is_over():
@@ -247,7 +250,11 @@ class GangRoom(Generic[K]):
         """Add a gang that the gate has released; return `False` if there is no time for that."""
         if is_over():
             return False
-        kinds = gang_kinds.group_by_kind(gang.pods, gang.placed)
+        return self._add_kinds(gang, gang_kinds.group_by_kind(gang.pods, gang.placed), is_over)
+
+    def _add_kinds(
+        self, gang: ReleasedGang, kinds: Sequence[DemandKind], is_over: Callable[[], bool]
+    ) -> bool:
         return not self._keeps_room(gang, kinds) or self._add_in_flight(
             kinds, gang.pods, is_over, is_gated=True
         )
