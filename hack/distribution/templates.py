@@ -170,6 +170,10 @@ SOURCES = (
                 template="  failurePolicy: {{ .Values.failurePolicy }}",
                 count=0,
             ),
+            Replacement(
+                pattern=r"(?<=request\.userInfo\.username in )\['system:kube-scheduler'.*\]",
+                template='{{ include "reprieve.schedulers" . }}',
+            ),
         ),
     ),
     Source(file="base/operator-rbac.yaml", template="operator-rbac.yaml"),

@@ -58,6 +58,7 @@ class PodResync:
     async def run_once(self) -> None:
         """Check all pods once; raises `ApiError`, also where the API server is overloaded."""
         self._overloads.begin_round()
+        self._divergence.begin()
         unreadable: dict[str, str] = {}
         await self._claims.begin()
         async for pods, _ in self._api.list_pages(

@@ -133,9 +133,12 @@ JOB = "batch.kubernetes.io/job-name"
 
 
 def every_key() -> frozenset[str]:
-    """Return all labels, annotations and finalizers that are defined here."""
+    """Return all labels, annotations and finalizers that are defined here.
+
+    Each has a domain, with a `.` or a `/`; other texts are parts of keys.
+    """
     return frozenset(
         text
         for name, text in globals().items()
-        if name.isupper() and isinstance(text, str) and "/" in text
+        if name.isupper() and isinstance(text, str) and ("." in text or "/" in text)
     )

@@ -152,7 +152,7 @@ class _Renderer:
             return int(token)
         start, path = (self.root, token[1:]) if token.startswith("$") else (dot, token)
         for key in filter(None, path.split(".")):
-            start = start[key]
+            start = start.get(key)
         return start
 
     def _call(self, name: str, arguments: list[Any]) -> Any:
@@ -189,7 +189,9 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "ne": lambda left, right: left != right,
     "nindent": _nindent,
     "not": lambda value: not value,
+    "regexReplaceAll": lambda pattern, text, by: re.sub(pattern, by, text),
     "quote": lambda value: f'"{value}"',
     "ternary": lambda yes, no, holds: yes if holds else no,
     "toYaml": _to_yaml,
+    "trim": str.strip,
 }

@@ -12,3 +12,8 @@
 {{- define "reprieve.metricsNamespaces" -}}
 {{ .Values.metrics.namespaceSelector | default (dict "matchLabels" (dict "metrics" "enabled")) | toYaml }}
 {{- end }}
+
+{{/* The users whose deletions of pods are preemptions, as a list in CEL. */}}
+{{- define "reprieve.schedulers" -}}
+['{{ regexReplaceAll " *, *" (.Values.policy.schedulers | default "system:kube-scheduler, system:serviceaccount:reprieve-system:reprieve-scheduler" | trim) "', '" }}']
+{{- end }}

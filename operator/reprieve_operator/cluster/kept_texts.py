@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from reprieve_policy import keys
 from reprieve_policy.checkpointing import contract
 from reprieve_policy.checkpointing.contract import CheckpointAnswer
+from reprieve_policy.gangs import dialects
 from reprieve_policy.lifecycle import eviction, mark
 from reprieve_policy.lifecycle.mark import Mark
 
@@ -32,8 +33,15 @@ _FIRST_KEYS = (
     keys.CHECKPOINT_ANSWER,
     keys.GANG_GATE_LABEL,
 )
-"""What the programs write, and what an eviction in progress depends on. After these, the shortest
-are kept: a pod that uses each key as it is meant has none too many."""
+"""What the programs write, and what an eviction in progress depends on. After these, those of gangs
+and then the shortest are kept: a pod that uses each key as it is meant has none too many."""
+_GANG_KEYS = {keys.DISRUPTION_MODE, keys.KOORDINATOR_MODE} | {
+    place.key
+    for dialect in dialects.DIALECTS
+    for place in (*dialects.fields_of(dialect), dialect.is_generated_with)
+    if place is not None
+}
+"""A pod that loses its gang would be evicted alone, and the rest of it told nothing."""
 
 
 def size_of(texts: Iterable[str]) -> int:
@@ -63,9 +71,9 @@ def of_large_pod(
     return kept_labels, kept_annotations
 
 
-def _rank(key: str, text: str) -> tuple[int, int]:
+def _rank(key: str, text: str) -> tuple[int, bool, int]:
     first = _FIRST_KEYS.index(key) if key in _FIRST_KEYS else len(_FIRST_KEYS)
-    return first, sys.getsizeof(text)
+    return first, key not in _GANG_KEYS, sys.getsizeof(text)
 
 
 def _shortened(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Reports gangs whose pods differ, as Events, a metric and conditions on native PodGroups.
 
 Admission refuses differences that it sees; this module finds the others. The resync lists the
-metadata of every pod. A namespace whose gangs changed since the last resync is then read in full,
+metadata of every pod. A namespace whose gangs changed since it was last read is then read in full,
 page by page, because priorities and native groups are in the spec. The monitor keeps one number for
 each namespace and one message for each gang that differs.
 """
@@ -22,6 +22,7 @@ from reprieve_policy.facts import Facts
 from reprieve_policy.gangs import dialects, divergence, divergence_scan
 from reprieve_policy.gangs.divergence_scan import DivergenceRecord, DivergenceScan
 from reprieve_policy.kube.objects import (
+    ObjectMeta,
     PodView,
     Resource,
     Spec,
@@ -58,6 +59,21 @@ class _NamespaceFingerprint:
     gang_pods: int = 0
     all_pods: int = 0
     has_gangs: bool = False
+
+    def add(self, metadata: ObjectMeta) -> None:
+        """Add one pod."""
+        view = PodView("", labels_of(metadata), annotations_of(metadata), Spec(), is_template=False)
+        relevant = [
+            item
+            for part in (view.labels, view.annotations)
+            for item in part.items()
+            if item[0] in _RELEVANT_KEYS
+        ]
+        pod_hash = hash((metadata.uid, metadata.deletionTimestamp is None, *sorted(relevant)))
+        self.all_pods ^= pod_hash
+        if divergence_scan.is_gang_member(view):
+            self.gang_pods ^= pod_hash
+            self.has_gangs = True
 
 
 class DivergingGang(NamedTuple):
@@ -100,23 +116,14 @@ class DivergenceMonitor:
             for (namespace, *identity), text in self._reported.items()
         ]
 
+    def begin(self) -> None:
+        """Begin a resync, also after one that failed midway."""
+        self._fingerprints = {}
+
     def add_pod(self, metadata: VersionedMeta) -> None:
         """Add the metadata of one pod of this resync."""
-        fingerprint = self._fingerprints.setdefault(
-            metadata.namespace or "", _NamespaceFingerprint()
-        )
-        view = PodView("", labels_of(metadata), annotations_of(metadata), Spec(), is_template=False)
-        relevant = [
-            item
-            for part in (view.labels, view.annotations)
-            for item in part.items()
-            if item[0] in _RELEVANT_KEYS
-        ]
-        pod_hash = hash((metadata.uid, metadata.deletionTimestamp is None, *sorted(relevant)))
-        fingerprint.all_pods ^= pod_hash
-        if divergence_scan.is_gang_member(view):
-            fingerprint.gang_pods ^= pod_hash
-            fingerprint.has_gangs = True
+        namespace = metadata.namespace or ""
+        self._fingerprints.setdefault(namespace, _NamespaceFingerprint()).add(metadata)
 
     async def check_changed_namespaces(self) -> None:
         """Check the namespaces whose gangs changed, after `add_pod` for all pods of a resync.
@@ -125,11 +132,15 @@ class DivergenceMonitor:
         """
         seen, self._fingerprints = self._fingerprints, {}
         groups = await self._pod_groups.list_by_namespace()
-        hashes = {
-            name: self._hash_namespace(
-                name, seen.get(name, _NamespaceFingerprint()), groups.get(name, ())
-            )
+        facts = {
+            name: Facts(settings=self._policy.current, namespace=self._namespaces.get(name))
             for name in seen.keys() | groups.keys()
+        }
+        hashes = {
+            name: _hash_namespace(
+                name, seen.get(name, _NamespaceFingerprint()), groups.get(name, ()), facts[name]
+            )
+            for name in facts
         }
         changed = {
             name: value
@@ -143,35 +154,18 @@ class DivergenceMonitor:
         self._reported = {
             key: text for key, text in self._reported.items() if hashes.get(key[0]) is not None
         }
-        facts = Facts(
-            settings=self._policy.current,
-            priority_classes=await self._list_priority_classes() if changed else {},
-        )
-        for name, value in changed.items():
+        classes = await self._list_priority_classes() if changed else {}
+        for name in changed:
+            known = replace(facts[name], priority_classes=classes)
             try:
-                is_complete = await self._check_namespace(name, groups.get(name, ()), facts)
+                checked = await self._check_namespace(name, groups.get(name, ()), known)
             except ApiError as error:
                 # Retried in the next resync: a failure in one namespace must not hide the others.
                 extra = {"namespace": name, "error": str(error)}
                 _log.warning("could not check the gangs of a namespace", extra=extra)
                 continue
-            if is_complete:
-                self._checked_hashes[name] = value
-
-    def _hash_namespace(
-        self, name: str, fingerprint: _NamespaceFingerprint, groups: Sequence[ListedPodGroup]
-    ) -> int | None:
-        """Return a value that changes if the namespace must be read again.
-
-        Returns `None` for a namespace without gangs, with enforcement off, or that the operator may
-        not write to.
-        """
-        if name == UNTOUCHED or self._namespaces.get(name).enforcement == OFF:
-            return None
-        if groups:
-            uids = sorted(group.metadata.uid for group in groups)
-            return hash((fingerprint.all_pods, *uids))
-        return fingerprint.gang_pods if fingerprint.has_gangs else None
+            if checked is not None:
+                self._checked_hashes[name] = checked
 
     async def _list_priority_classes(self) -> Mapping[str, Resource]:
         pages = self._api.list_pages(object_path("priorityclasses"), Resource)
@@ -179,14 +173,20 @@ class DivergenceMonitor:
 
     async def _check_namespace(
         self, name: str, groups: Sequence[ListedPodGroup], facts: Facts
-    ) -> bool:
-        """Report the gangs that differ; return whether all conditions were written."""
-        facts = replace(facts, namespace=self._namespaces.get(name))
+    ) -> int | None:
+        """Report the gangs that differ.
+
+        Returns the hash of what was read, `None` if not all conditions were written. That of the
+        resync's list would be wrong: a pod that was made since, and is gone before the next list,
+        would leave the same hash before and after, and what was reported of it would stay.
+        """
+        fingerprint = _NamespaceFingerprint()
         scan: DivergenceScan[ObjectReference] = DivergenceScan(
             {group.metadata.name: group.priority for group in groups if group.priority is not None}
         )
         async for pods, _ in self._api.list_pages(object_path("pods", name), Pod, limit=PAGE_SIZE):
             for pod in pods:
+                fingerprint.add(pod.metadata)
                 _add_pod(scan, pod, facts)
         self._report(name, scan)
         entries = [(group, scan.gangs.get(("", group.metadata.name))) for group in groups]
@@ -194,7 +194,7 @@ class DivergenceMonitor:
             await self._pod_groups.write_condition(group, entry.priority_mismatches if entry else 0)
             for group, entry in entries
         ]
-        return all(written)
+        return _hash_namespace(name, fingerprint, groups, facts) if all(written) else None
 
     def _report(self, namespace: str, scan: DivergenceScan[ObjectReference]) -> None:
         diverging = {
@@ -209,6 +209,23 @@ class DivergenceMonitor:
             self._reported[key] = text = _divergence_message(entry)
             if before.get(key) != text and entry.first_differing_pod is not None:
                 self._recorder.event(entry.first_differing_pod, "GangDiverges", text)
+
+
+def _hash_namespace(
+    name: str, fingerprint: _NamespaceFingerprint, groups: Sequence[ListedPodGroup], facts: Facts
+) -> int | None:
+    """Return a value that changes if the namespace must be read again.
+
+    Returns `None` for a namespace without gangs, with enforcement off, or that the operator may not
+    write to.
+    """
+    if name == UNTOUCHED or facts.namespace.enforcement == OFF:
+        return None
+    policies = (facts.settings, facts.namespace)
+    if groups:
+        uids = sorted(group.metadata.uid for group in groups)
+        return hash((policies, fingerprint.all_pods, *uids))
+    return hash((policies, fingerprint.gang_pods)) if fingerprint.has_gangs else None
 
 
 def _add_pod(scan: DivergenceScan[ObjectReference], pod: Pod, facts: Facts) -> None:

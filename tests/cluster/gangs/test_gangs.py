@@ -206,7 +206,7 @@ def test_the_condition_of_a_native_group_shows_whether_its_pods_have_its_priorit
     assert condition["message"] == "pods with another priority than the group's 100: 1"
     ours.delete("n-first")
     assert wait_for("agreement", lambda: the_condition(ours, "False"))["reason"] == "PodsMatch"
-    assert operator.metric("reprieve_leader") == 1
+    wait_for("leadership", lambda: operator.metric("reprieve_leader") == 1)
 
 
 MODES = {"all": {"all": {}}, "single": {"single": {}}, "unsaid": None}
@@ -242,7 +242,7 @@ def test_a_native_group_is_evicted_as_its_disruption_mode_demands(
         second = ours.cluster.kubectl.get("pod", f"{mode}-1", "-n", NAMESPACE)
         assert keys.SOFT_EVICTION not in second["metadata"]["labels"]
         ours.delete(f"{mode}-1")
-    assert operator.metric("reprieve_leader") == 1
+    wait_for("leadership", lambda: operator.metric("reprieve_leader") == 1)
 
 
 def the_condition(ours: Ours, status: str) -> Any:

@@ -204,12 +204,14 @@ NOT_ITS_OWN = {
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        NOT_ITS_OWN["the address of the cloud's metadata service"],
-        pytest.param(*NOT_ITS_OWN["the node's address"], marks=pytest.mark.slow),
+        pytest.param(
+            *NOT_ITS_OWN["the address of the cloud's metadata service"], marks=pytest.mark.slow
+        ),
+        NOT_ITS_OWN["the node's address"],
     ],
     ids=NOT_ITS_OWN,
 )
-def test_a_victim_with_the_address_of_another_pod_is_never_called_and_ends_at_its_deadline(
+def test_a_victim_with_an_address_that_is_not_its_own_is_never_called_and_ends_at_its_deadline(
     cluster: ClusterHandle, namespace: str, address: str, why: str
 ) -> None:
     cluster.create_pod(namespace, "odd", annotations=SHORT, finalizers=["example.com/other"])

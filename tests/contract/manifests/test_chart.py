@@ -145,6 +145,25 @@ def test_the_failure_policy_is_that_of_all_webhooks_that_ignore_by_default() -> 
     }
 
 
+def test_the_webhook_reviews_the_deletions_of_the_schedulers_that_the_policy_names() -> None:
+    """Without this, the victims of another scheduler would be deleted without notice."""
+    user = "system:serviceaccount:volcano-system:volcano-scheduler"
+    text = f"system:kube-scheduler ,{user}"
+    objects = chart.render({"policy": {"schedulers": text}})
+    webhooks = by_name(objects)["ValidatingWebhookConfiguration", "reprieve-webhooks"]["webhooks"]
+    (found,) = [one for one in webhooks if one["name"] == "preemptions.reprieve.dev"]
+    assert found["matchConditions"][0] == {
+        "name": "is-by-a-scheduler",
+        "expression": f"request.userInfo.username in ['system:kube-scheduler', '{user}']",
+    }
+    assert FIELDS["schedulers"].parse(text, "") == {"system:kube-scheduler", user}
+
+
+def test_the_api_servers_policies_do_not_fail_closed() -> None:
+    with pytest.raises(chart.FailError, match="exclude each other"):
+        chart.render({"failurePolicy": "Fail", "cel": {"enabled": True}})
+
+
 def test_the_extender_is_installed_with_its_rights_and_memory() -> None:
     found = by_name(
         chart.render({"extender": {"enabled": True}, "webhooks": {"args": ["--log-level=debug"]}})

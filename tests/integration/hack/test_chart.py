@@ -52,7 +52,12 @@ VALUES: dict[str, Json] = {
     "everything changed": {
         "image": {"repository": "r.example.com:5000/x", "tag": "2", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "pull"}],
-        "policy": {"ceiling": "1h", "maxVictims": "5", "classPriorities": "off"},
+        "policy": {
+            "ceiling": "1h",
+            "maxVictims": "5",
+            "classPriorities": "off",
+            "schedulers": "system:kube-scheduler,system:serviceaccount:volcano-system:volcano",
+        },
         "webhooks": POD,
         "operator": POD,
         "failurePolicy": "Fail",

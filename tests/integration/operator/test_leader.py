@@ -276,11 +276,31 @@ async def test_the_resync_removes_a_finalizer_that_no_eviction_needs(
         assert [body["metadata"]["finalizers"] for _, body in stub.patches] == [[]] * released
 
 
+async def test_a_resync_after_one_that_failed_midway_counts_each_pod_once(tmp_path: Path) -> None:
+    """A gang whose pods counted twice would seem to be another one."""
+    pod = {"metadata": {"name": "p", "namespace": "team", "uid": "u", "resourceVersion": "7"}}
+    async with stub_api(tmp_path, collections={PODS: {"p": pod}}) as (stub, api):
+        stub.lists_released.set()
+        resync = a_resync(api)
+        counted: list[str] = []
+        monitor: Any = SimpleNamespace(
+            begin=counted.clear,
+            add_pod=lambda metadata: counted.append(metadata.uid),
+            check_changed_namespaces=lambda: asyncio.sleep(0),
+        )
+        resync._divergence = monitor
+        for _ in range(2):
+            await resync.run_once()
+        assert counted == ["u"]
+
+
 def a_resync(api: Api, clock: Clock | None = None) -> PodResync:
     election = cast("LeaderElection", Leadership(is_leading=True))
     writes = Writes(api, CallLimiter(4), election, OperatorMetrics(), Clock())
     divergence: Any = SimpleNamespace(
-        add_pod=lambda _: None, check_changed_namespaces=lambda: asyncio.sleep(0)
+        begin=lambda: None,
+        add_pod=lambda _: None,
+        check_changed_namespaces=lambda: asyncio.sleep(0),
     )
     registry: Any = set()
     recorder = cast("EventRecorder", None)

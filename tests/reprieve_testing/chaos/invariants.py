@@ -72,12 +72,18 @@ def no_delete_before_acknowledgement_or_deadline(history: History) -> Iterator[s
     """
     done, hints_by_uid = first_done(history.answers), by_uid(history.hints)
     writes = by_uid(history.writes)
+    unanswered = [write for write in history.writes if not write.status]
     for victim in history.victims:
         if not victim.has_notice:
             continue
-        for write in filter(
-            lambda write: write.is_deletion and write.has_succeeded, writes[victim.uid]
-        ):
+        deletions = [
+            write for write in writes[victim.uid] if write.is_deletion and write.has_succeeded
+        ]
+        # One without an answer may have had an effect, and the audit log has no uid of it.
+        deletions += [
+            write for write in unanswered if write.pod == victim.pod and write.is_deletion
+        ]
+        for write in deletions:
             acknowledged = done.get(victim.uid)
             deadline = latest_deadline(writes[victim.uid], hints_by_uid[victim.uid], write.at)
             if acknowledged is not None and acknowledged <= write.at:

@@ -39,7 +39,7 @@ class FaultInjector:
 
     def __post_init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._ways: dict[Fault, Callable[[float], Awaitable[None]]] = {
+        self._ways: dict[Fault, Callable[[float], Awaitable[None] | Awaitable[bool]]] = {
             Fault.KILL_LEADER: lambda seconds: self._kill_operator(self._leader(), seconds),
             Fault.KILL_STANDBY: lambda seconds: self._kill_operator(self._standby(), seconds),
             Fault.STOP_LEADER: self._stop_leader,
@@ -66,8 +66,7 @@ class FaultInjector:
             await asyncio.sleep(action.seconds)
             took_effect = self.calls.hits[fault] > before.get(fault, 0)
         else:
-            await self._ways[fault](action.seconds)
-            took_effect = True
+            took_effect = await self._ways[fault](action.seconds) is not False
         self.injected[fault] += took_effect
         self._excuse(fault, since)
 
@@ -151,15 +150,16 @@ class FaultInjector:
                 await self._stop(etcd.pid, _STOPPED_SECONDS)
                 await asyncio.sleep(_RUNNING_SECONDS)
 
-    async def _cut_watches(self, _: float) -> None:
-        self.programs.proxy.cut_watches()
+    async def _cut_watches(self, _: float) -> bool:
+        return self.programs.proxy.cut_watches() > 0
 
-    async def _hold_watches(self, seconds: float) -> None:
+    async def _hold_watches(self, seconds: float) -> bool:
         proxy = self.programs.proxy
         proxy.watches_allowed.clear()
-        proxy.cut_watches()
+        cut = proxy.cut_watches()
         await asyncio.sleep(seconds)
         proxy.watches_allowed.set()
+        return cut > 0
 
 
 def _guarded_again(fault: Fault) -> timedelta:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from reprieve_runtime.client.api import Api
@@ -15,7 +16,7 @@ from .faults import FaultInjector
 from .insisting import insist
 from .outages import merged, without_leader
 from .promises import EventRecord, RoundHistory
-from .victims import PlannedVictim
+from .victims import CEILING_SECONDS, PlannedVictim
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class HistoryReader:
             },
             left={f"{namespace}/{name}": pod for name, pod in pods.items()},
             events=await self._events(uids),
+            ceiling=timedelta(seconds=CEILING_SECONDS),
         )
 
     def _expectation(

@@ -21,6 +21,7 @@ TELLING = timedelta(seconds=15)
 """How long an operator may lead before it has told a victim, on a busy machine."""
 LOST = timedelta(seconds=60)
 """How long the guard counts an operator that is away as live."""
+_ROUNDING = timedelta(seconds=1)
 SAVED_EVENT = "CheckpointSaved"
 _SAVED = "saved"
 
@@ -49,6 +50,8 @@ class RoundHistory:
     left: Mapping[str, Json] = field(default_factory=dict)
     """By pod: the pods that exist at the end."""
     events: Sequence[EventRecord] = ()
+    ceiling: timedelta | None = None
+    """The policy's; `None`: deadlines are not compared with it."""
 
 
 def no_removal_by_others_before_an_acknowledgement(of: RoundHistory) -> Iterator[str]:
@@ -68,19 +71,34 @@ def no_removal_by_others_before_an_acknowledgement(of: RoundHistory) -> Iterator
 
 
 def no_victim_is_untold_while_an_operator_leads(of: RoundHistory) -> Iterator[str]:
-    """A victim with notice that is deleted has been asked, if an operator led for long enough."""
+    """A victim with notice that is deleted has been asked, if an operator led for long enough.
+
+    Where one led from its mark to its end, any time is long enough.
+    """
     writes, hints = invariants.by_uid(of.history.writes), invariants.by_uid(of.history.hints)
     for victim in _with_notice(of):
-        removed_at = _removed_at(writes[victim.uid])
+        unanswered = [one for one in of.history.writes if one.pod == victim.pod and not one.status]
+        removed_at = _removed_at([*writes[victim.uid], *unanswered])
         if removed_at is None or any(hint.at <= removed_at for hint in hints[victim.uid]):
             continue
-        led = removed_at - victim.marked_at
-        led -= invariants.outage_within(of.history.outages, victim.marked_at, removed_at)
-        if led > TELLING:
+        out = invariants.outage_within(of.history.outages, victim.marked_at, removed_at)
+        led = removed_at - victim.marked_at - out
+        if led > TELLING or not out:
             yield (
                 f"{victim.pod}: deleted untold at {removed_at}; "
                 f"an operator led for {led.total_seconds():.1f} s"
             )
+
+
+def no_deadline_is_beyond_the_ceiling(of: RoundHistory) -> Iterator[str]:
+    """No deadline is written that is later than the ceiling, however busy the machine is."""
+    for write in of.history.writes:
+        state = write.state
+        if of.ceiling is None or state is None or state.deadline is None or not write.has_succeeded:
+            continue
+        beyond = state.deadline - state.requested_at - of.ceiling
+        if beyond > _ROUNDING:
+            yield f"{write.pod}: a deadline {beyond.total_seconds():.1f} s beyond its ceiling"
 
 
 def no_victim_is_lost(of: RoundHistory) -> Iterator[str]:
@@ -135,6 +153,7 @@ def events_tell_what_happened(of: RoundHistory) -> Iterator[str]:
 ALL: Sequence[Callable[[RoundHistory], Iterator[str]]] = (
     no_removal_by_others_before_an_acknowledgement,
     no_victim_is_untold_while_an_operator_leads,
+    no_deadline_is_beyond_the_ceiling,
     no_victim_is_lost,
     nothing_ends_after_its_mark_is_removed,
     every_ledger_has_its_victims,

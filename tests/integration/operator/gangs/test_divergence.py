@@ -44,19 +44,29 @@ class Count:
     told: list[Said]
     written: list[Any]
     refusal: list[ApiError]
+    policy: SimpleNamespace
 
     async def sweep(self, *pods: PodBuilder, **status: str) -> list[Said]:
         """Pass the metadata of pods on as a resync does, and return the Events."""
+        self.serve(*pods, **status)
+        self.list_pods()
+        self.told.clear()
+        await self.monitor.check_changed_namespaces()
+        return list(self.told)
+
+    def serve(self, *pods: PodBuilder, **status: str) -> None:
+        """Have the API server know these pods, and no others."""
         self.stub.collections[PODS] = {
             str(number): as_json(pod, status) for number, pod in enumerate(pods)
         }
+
+    def list_pods(self) -> None:
+        """Begin a resync, up to the end of its list."""
+        self.monitor.begin()
         for document in self.stub.collections[PODS].values():
             self.monitor.add_pod(
                 msgspec.convert({"metadata": document["metadata"]}, VersionedObject).metadata
             )
-        self.told.clear()
-        await self.monitor.check_changed_namespaces()
-        return list(self.told)
 
     @property
     def reads(self) -> int:
@@ -85,6 +95,7 @@ async def counting(
         stub.lists_released.set()
         told: list[Said] = []
         writes = _Writes([])
+        known_policy = SimpleNamespace(of_namespace=policy or NamespacePolicy())
 
         def announce(about: ObjectReference, reason: str, note: str) -> None:
             told.append((about.name, reason, note))
@@ -94,10 +105,10 @@ async def counting(
             cast("Writes", writes),
             cast("EventRecorder", SimpleNamespace(event=announce)),
             cast("PolicySource", SimpleNamespace(current=PolicySettings())),
-            cast("NamespacePolicies", SimpleNamespace(get=lambda _: policy or NamespacePolicy())),
+            cast("NamespacePolicies", SimpleNamespace(get=lambda _: known_policy.of_namespace)),
             SimpleNamespace(now=lambda: NOW),  # type: ignore[arg-type]  # the part of a clock that is asked
         )
-        yield Count(stub, monitor, told, writes.written, writes.refusal)
+        yield Count(stub, monitor, told, writes.written, writes.refusal, known_policy)
 
 
 def as_json(pod: PodBuilder, status: dict[str, str]) -> Any:
@@ -148,6 +159,57 @@ async def test_an_unchanged_namespace_is_not_read_again(tmp_path: Path):
         await count.sweep(*pods, member("p3"))
         await count.sweep(member("p1").in_class(5), member("p2"), member("p3"))
         assert count.reads == 3
+
+
+async def test_a_pod_that_was_made_after_the_list_and_is_gone_before_the_next_is_forgotten(
+    tmp_path: Path,
+):
+    """The lists before and after are the same, and between them it was reported."""
+    async with counting(tmp_path, a_group()) as count:
+        agreeing = (member("p1"), native("n1", 0))
+        count.serve(*agreeing)
+        count.list_pods()
+        count.serve(*agreeing, member("p2").in_class(5), native("n2", 9))
+        await count.monitor.check_changed_namespaces()
+        assert count.monitor.count_diverging() == 2
+        ((_, _, conditions),) = count.written
+        count.written.clear()
+        count.stub.collections[GROUPS]["0"] = a_group(conditions=conditions)
+        await count.sweep(*agreeing)
+        assert count.monitor.count_diverging() == 0
+        ((_, _, (condition,)),) = count.written
+        assert condition["reason"] == "PodsMatch"
+
+
+async def test_what_a_pod_made_after_the_list_is_part_of_is_not_read_again(tmp_path: Path):
+    async with counting(tmp_path) as count:
+        count.serve(member("p1"))
+        count.list_pods()
+        count.serve(member("p1"), member("p2"))
+        await count.monitor.check_changed_namespaces()
+        await count.sweep(member("p1"), member("p2"))
+        assert count.reads == 1
+
+
+async def test_a_resync_that_failed_midway_has_nothing_read_again(tmp_path: Path):
+    async with counting(tmp_path) as count:
+        pods = (member("p1"), member("p2"))
+        await count.sweep(*pods)
+        count.serve(*pods[:1])
+        count.list_pods()
+        await count.sweep(*pods)
+        assert count.reads == 1
+
+
+async def test_a_change_of_a_policy_has_a_namespace_read_again(tmp_path: Path):
+    """An admin mends a divergence by the Namespace's default class, say."""
+    async with counting(tmp_path, policy=NamespacePolicy(default_class=4)) as count:
+        pods = (member("p1"), member("p2").in_class(5))
+        await count.sweep(*pods)
+        assert count.monitor.count_diverging() == 1
+        count.policy.of_namespace = NamespacePolicy(default_class=5)
+        await count.sweep(*pods)
+        assert count.monitor.count_diverging() == 0
 
 
 async def test_a_namespace_without_gangs_is_never_read(tmp_path: Path):

@@ -17,6 +17,8 @@ from reprieve_policy import keys
 from reprieve_policy.checkpointing import agent
 from reprieve_policy.checkpointing.contract import MAX_ANSWER, CheckpointAnswer
 from reprieve_policy.facts import Facts
+from reprieve_policy.gangs import dialects
+from reprieve_policy.gangs.dialects import GangDialect
 from reprieve_policy.kube.objects import annotations_of, controller_of, labels_of
 from reprieve_policy.kube.pods import Pod
 from reprieve_policy.kube.values import timestamp
@@ -197,6 +199,33 @@ def test_the_mark_and_the_state_of_the_worst_pod_are_kept() -> None:
     assert pod_state.has_completed(kept) == pod_state.has_completed(pod)
     assert pod_state.have_containers_ended(kept)
     assert pod_state.containers_ended_at(kept) == pod_state.containers_ended_at(pod) is not None
+
+
+OF_NO_GANG = keys.every_key() - {
+    place.key
+    for dialect in dialects.DIALECTS
+    for place in (*dialects.fields_of(dialect), dialect.is_generated_with)
+    if place is not None
+}
+
+
+@pytest.mark.parametrize("dialect", dialects.DIALECTS, ids=lambda dialect: dialect.name.key)
+def test_a_large_pod_keeps_its_gang(dialect: GangDialect) -> None:
+    """Without this, it would be evicted alone, and the rest of its gang would be told nothing."""
+    labels = MARKED | {f"example.com/{number}": "x" for number in range(40)}
+    annotations = dict.fromkeys(OF_NO_GANG, "x" * 900) | MARK
+    spec: Any = {}
+    for place in (*dialects.fields_of(dialect), dialect.is_generated_with):
+        if place is None:
+            continue
+        if place.holder == "spec":
+            spec = {"schedulingGroup": {"podGroupName": "3"}}
+        else:
+            (labels if place.holder == "labels" else annotations)[place.key] = "3"
+    pod = a_pod(spec, labels=labels, annotations=annotations)
+    kept = kept_pods.prune_victim(pod)
+    assert kept.metadata != pod.metadata
+    assert pod_state.gang_of(kept) == pod_state.gang_of(pod) is not None
 
 
 def mark_of(pod: VictimPod) -> Mark:

@@ -155,6 +155,10 @@ CASES = {
     "a DELETE during which the API server was killed may have taken effect": Case(
         good(writes=[HINT_WRITTEN, MARKED, write(20.2, "delete", status=0, uid="")])
     ),
+    "a DELETE during which the API server was killed is not sent early": Case(
+        good(answers=[], writes=[HINT_WRITTEN, write(59, "delete", status=0, uid="")]),
+        [EARLY + "{59}, unacknowledged, before its deadline {60}"],
+    ),
     "a DELETE during which the API server was killed may have had no effect": Case(
         good(writes=[HINT_WRITTEN, MARKED, write(20.1, "delete", status=0, uid=""), DELETED])
     ),

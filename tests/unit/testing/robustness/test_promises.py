@@ -1,6 +1,7 @@
 """Each check of a robustness run can fail: a history that keeps all promises, and its breaches."""
 
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -109,6 +110,41 @@ CASES = {
     "deleted untold while an operator led": Planted(
         good(history=UNTOLD), ["no_victim_is_untold_while_an_operator_leads"]
     ),
+    "deleted untold before its time was over, while an operator led all the time": Planted(
+        good(
+            history={
+                "hints": [],
+                "answers": [],
+                "writes": [
+                    write(1, "patch", replace(HINTED, deadline=after(8))),
+                    write(8, "patch", TERMINATING),
+                    write(8.2, "delete"),
+                ],
+            },
+            owners={},
+            events=[],
+        ),
+        ["no_victim_is_untold_while_an_operator_leads"],
+    ),
+    "deleted untold within the time that a new operator has for it": Planted(
+        good(history=UNTOLD | {"outages": [Outage(after(0), after(30))]})
+    ),
+    "deleted untold by a request that was not answered": Planted(
+        good(
+            history=UNTOLD
+            | {
+                "writes": [
+                    write(40, "patch", TERMINATING),
+                    write(40.2, "delete", status=0, uid=""),
+                ]
+            }
+        ),
+        ["no_victim_is_untold_while_an_operator_leads"],
+    ),
+    "a deadline beyond the ceiling": Planted(
+        good(ceiling=timedelta(seconds=40)), ["no_deadline_is_beyond_the_ceiling"]
+    ),
+    "a deadline at the ceiling": Planted(good(ceiling=timedelta(seconds=60))),
     "deleted untold because no operator led": Planted(
         good(history=UNTOLD | {"outages": ALL_THE_TIME})
     ),
