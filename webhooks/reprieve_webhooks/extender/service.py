@@ -47,8 +47,8 @@ T = TypeVar("T")
 _MAX_CONCURRENT_CALLS = 2
 """A scheduler makes one call at a time: two schedulers."""
 _MAX_CONCURRENT_READS = 8
-"""Bodies under way, each as large as allowed. Beyond that, the read that began first is dropped:
-the body of a scheduler comes at once."""
+"""Bodies under way, each as large as allowed, or about a pod that no watch shows yet. Beyond that,
+the call that came first is dropped: the body of a scheduler comes at once, and its pod is known."""
 _WATCH_LAG_SECONDS = 0.5
 """For a watch to see what the scheduler's own watch has seen already; normally milliseconds."""
 _POLL_SECONDS = 0.01
@@ -186,20 +186,38 @@ class Extender:
             self._in_flight -= 1
 
     async def _read_body(self, read: Callable[[], Awaitable[bytes | T]]) -> bytes | T | None:
-        """Return what `read` returns; `None` if too many calls came after this one."""
-        # Without this, a few clients that send slowly would keep every scheduler out.
+        """Return what `read` returns, once the pod that the body is about had time to be seen.
+
+        `None` if too many calls came after this one.
+        """
+        # Without this, a few clients that send slowly, or that ask for pods that do not exist,
+        # would keep every scheduler out.
         if len(self._body_reads) >= _MAX_CONCURRENT_READS:
             self._body_reads.pop(0).reschedule(asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(None) as timeout:
                 self._body_reads.append(timeout)
                 try:
-                    return await read()
+                    body = await read()
+                    if isinstance(body, bytes):
+                        await self._wait_for_preemptor(body)
+                    return body
                 finally:
                     if timeout in self._body_reads:
                         self._body_reads.remove(timeout)
         except TimeoutError:
             return None
+
+    async def _wait_for_preemptor(self, body: bytes) -> None:
+        """Wait a little for the watch of pods."""
+        uid = await asyncio.to_thread(api.preemptor_uid, body)
+        if not uid or self._is_preemptor(uid):
+            return
+        wait = _Deadline(self._monotonic() + _WATCH_LAG_SECONDS, self._monotonic)
+        while True:
+            if self._is_preemptor(uid) or wait.is_over:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _answer_one(
         self, body: bytes, started: float, is_disconnected: Callable[[], bool]
@@ -216,10 +234,9 @@ class Extender:
     async def _decide(
         self, body: bytes, deadline: "_Deadline", is_disconnected: Callable[[], bool]
     ) -> ExtenderResponse:
-        args = await asyncio.to_thread(api.parse, body)
-        if isinstance(args, Malformed):
-            return self._respond(CallOutcome.MALFORMED, args.detail)
-        self._metrics.observe_candidates(len(args.candidates))
+        args = await self._read_args(body)
+        if isinstance(args, ExtenderResponse):
+            return args
         nodes = await self._wait_until_seen(args, deadline)
         # One at a time: the second decision must know the result of the first.
         async with self._decision_lock:
@@ -273,6 +290,18 @@ class Extender:
                 cut_short=deadline.cut_short or others_deadline.cut_short,
                 operator_is_live=snapshot.operator_is_live,
             )
+
+    async def _read_args(self, body: bytes) -> PreemptionArgs | ExtenderResponse:
+        """Decode a call; return the answer where its preemptor is not known."""
+        args = await asyncio.to_thread(api.parse, body)
+        if isinstance(args, Malformed):
+            return self._respond(CallOutcome.MALFORMED, args.detail)
+        self._metrics.observe_candidates(len(args.candidates))
+        # It had its time. Without this, a client that invents a preemptor would have every node
+        # checked, and hold a place meanwhile.
+        if not self._is_preemptor(args.preemptor_uid):
+            return self._respond(CallOutcome.BEHIND)
+        return args
 
     def _answer_at_once(self, preemptor: Preemptor) -> ExtenderResponse | None:
         """Return the answer where no victims are looked for; `None` where they are."""
@@ -350,22 +379,13 @@ class Extender:
         wait = _Deadline(min(began_at + _WATCH_LAG_SECONDS, deadline.at), self._monotonic)
         unseen = dict.fromkeys(args.candidates, "")
         while True:
-            # By itself: a large gang takes long to put together.
-            preemptor_found = self._is_preemptor(args.preemptor_uid)
-            # Without this, a client that invents a preemptor would make each pass check every node.
-            if preemptor_found or wait.is_over:
-                unseen = self._find_unseen(unseen, args)
-                to_wait_for = unseen.items() - self._waited_for.keys()
-                if (
-                    preemptor_found and not to_wait_for and self._cluster_view.is_up_to_date
-                ) or wait.is_over:
-                    if (
-                        preemptor_found
-                        and to_wait_for
-                        and self._monotonic() >= began_at + _WATCH_LAG_SECONDS
-                    ):
-                        self._waited_for.update(dict.fromkeys(to_wait_for))
-                    return [node for node in args.candidates if node not in unseen]
+            unseen = self._find_unseen(unseen, args)
+            to_wait_for = unseen.items() - self._waited_for.keys()
+            is_seen = not to_wait_for and self._cluster_view.is_up_to_date
+            if is_seen or wait.is_over:
+                if to_wait_for and self._monotonic() >= began_at + _WATCH_LAG_SECONDS:
+                    self._waited_for.update(dict.fromkeys(to_wait_for))
+                return [node for node in args.candidates if node not in unseen]
             await asyncio.sleep(_POLL_SECONDS)
 
     def _find_unseen(self, nodes: Iterable[str], args: PreemptionArgs) -> dict[str, str]:

@@ -367,10 +367,10 @@ async def test_a_preemptor_that_no_watch_has_seen_gets_no_victims() -> None:
 
 
 @pytest.mark.usefixtures("short_watch_lag")
-async def test_no_node_is_checked_before_the_preemptor_is_seen_and_each_once_at_the_end() -> None:
+async def test_no_node_is_checked_for_a_pod_that_no_watch_shows() -> None:
     async with serving() as called:
         await called.refused(an_extender_call({"one": "x", "two": "x"}, "stranger"))
-        assert called.cluster_view.lookups == 2
+        assert called.cluster_view.lookups == 0
 
 
 @pytest.mark.usefixtures("short_watch_lag")
@@ -661,17 +661,31 @@ async def test_slow_calls_are_disconnected_and_block_no_other_scheduler() -> Non
 
 
 async def test_a_third_concurrent_call_is_rejected() -> None:
-    async with serving(
-        FixedClusterView([a_scheduled_pod("a", "one")], lookups_until_seen=10**9)
-    ) as called:
-        two = [
-            asyncio.create_task(called.refused(an_extender_call({"one": "a"}))) for _ in range(2)
-        ]
-        await until(lambda: called.extender._in_flight == 2)
-        status, _ = await called.refused(an_extender_call({"one": "a"}))
-        assert status == 503
-        assert called.counted(CallOutcome.BUSY) == 1
-        assert [status for status, _ in await asyncio.gather(*two)] == [503, 503]
+    async with serving() as called:
+        async with called.extender._decision_lock:
+            two = [asyncio.create_task(called.call({"one": "a"})) for _ in range(2)]
+            await until(lambda: called.extender._in_flight == 2)
+            status, _ = await called.refused(an_extender_call({"one": "a"}))
+            assert status == 503
+            assert called.counted(CallOutcome.BUSY) == 1
+        assert await asyncio.gather(*two) == [{"one": victims("a")}] * 2
+
+
+async def test_calls_about_pods_that_do_not_exist_keep_no_scheduler_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each waits for the watch, as a scheduler may be ahead of it; none holds a place meanwhile."""
+    monkeypatch.setattr(service, "_WATCH_LAG_SECONDS", 1000.0)
+    async with serving() as called:
+        for number in range(20):
+            body = an_extender_call({"one": "a"}, f"invented-{number}")
+            waiting = [asyncio.create_task(called.refused(body))]
+            await until(lambda: len(called.extender._body_reads) > 0)
+            assert called.extender._in_flight == 0
+        await until(lambda: called.counted(CallOutcome.BUSY) == 20 - 8)
+        assert await called.call({"one": "a"}) == {"one": victims("a")}
+        monkeypatch.setattr(called.extender, "_is_preemptor", lambda _: True)
+        await asyncio.gather(*waiting)
 
 
 WITHOUT_VICTIMS = {
