@@ -1,5 +1,7 @@
 """Bounds the bytes of large request bodies that are under way, in all and per peer.
 
+Another budget bounds in the same way what they decode to (`decoded_size`).
+
 A body is under way from the first byte that is read until its response. One that does not fit waits
 unread, in its connection: those of trusted clients go first. The others go in the order in which
 they would end if all peers were served at the same rate (self-clocked fair queueing): so a small
@@ -82,6 +84,7 @@ class BodyBudget:
         try:
             await granted
         except asyncio.CancelledError:
+            self.give_up(client.connection)
             self.release(client.connection)
             raise
 
@@ -92,6 +95,15 @@ class BodyBudget:
         if size:
             self._count(peer, -size)
             self._grant(asyncio.get_running_loop().time())
+
+    def give_up(self, connection: Hashable) -> None:
+        """Have a connection that is gone wait no longer; it keeps what it holds until `release`."""
+        gone = [each for each in self._waiting if each.client.connection is connection]
+        for waiting in gone:
+            waiting.granted.cancel()
+            self._waiting.remove(waiting)
+        if gone:
+            heapq.heapify(self._waiting)
 
     def finish_reading(self, connection: Hashable) -> None:
         """Note that the body of a connection has come; it keeps its room until `release`."""

@@ -122,3 +122,17 @@ async def test_while_others_wait_for_room_a_body_has_less_time(
         assert (limit.when() != at_first) is is_hurried
     await line.end("slow")
     assert line.read == ["second", "other"]
+
+
+async def test_a_body_whose_connection_is_gone_waits_no_longer() -> None:
+    line = Line()
+    await line.ask("first", 8, "a")
+    await line.ask("gone", 7, "b")
+    await line.ask("other", 7, "c")
+    line.budget.give_up("gone")
+    await asyncio.gather(line.waiting["gone"], return_exceptions=True)
+    assert line.waiting["gone"].cancelled()
+    line.budget.give_up("first")  # it is answered, and keeps its room until then
+    assert line.read == ["first"]
+    await line.end("first")
+    assert line.read == ["first", "other"]
