@@ -63,6 +63,14 @@ class BodyBudget:
         self._unhurried: dict[Hashable, tuple[asyncio.Timeout, float]] = {}
         """The limits of the bodies that are being read, and when they found room."""
 
+    def try_reserve(self, client: Client, size: int) -> bool:
+        """Take room if there is some and no other body waits; return whether it is taken."""
+        fits = not self._waiting and self._used + size <= self._in_all
+        if not fits or not self._fits_share(client, size):
+            return False
+        self._hold(client, size)
+        return True
+
     async def reserve(
         self, client: Client, size: int, limit: asyncio.Timeout | None = None
     ) -> None:
@@ -124,9 +132,8 @@ class BodyBudget:
                 kept.append(first)
                 self._hurry()
                 break
-            if self._fits_share(first):
-                self._held[first.client.connection] = (first.client.peer, first.size)
-                self._count(first.client.peer, first.size)
+            if self._fits_share(first.client, first.size):
+                self._hold(first.client, first.size)
                 self._turn = max(self._turn, first.turn)
                 if first.limit is not None and first.is_untrusted:
                     self._unhurried[first.client.connection] = (first.limit, now)
@@ -143,10 +150,12 @@ class BodyBudget:
                 limit.reschedule(hurried)
         self._unhurried.clear()
 
-    def _fits_share(self, body: _Waiting) -> bool:
-        return (
-            body.client.is_trusted or self._used_by[body.client.peer] + body.size <= self._per_peer
-        )
+    def _fits_share(self, client: Client, size: int) -> bool:
+        return client.is_trusted or self._used_by[client.peer] + size <= self._per_peer
+
+    def _hold(self, client: Client, size: int) -> None:
+        self._held[client.connection] = (client.peer, size)
+        self._count(client.peer, size)
 
     def _count(self, peer: str, size: int) -> None:
         self._used += size

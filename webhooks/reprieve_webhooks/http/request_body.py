@@ -78,11 +78,14 @@ class RequestBodyReader:
 
         The caller releases the connection after the response.
         """
+        client = self._client(request)
+        if budget.try_reserve(client, size):
+            return None
         if request.protocol.transport is None:
             return web.Response()  # the client is gone
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                await budget.reserve(self._client(request), size)
+                await budget.reserve(client, size)
         except TimeoutError:
             return self._no_room(request, budget, "decoded")
         return None
