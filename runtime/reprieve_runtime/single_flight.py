@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Generic, TypeVar
 
@@ -71,13 +72,27 @@ class SingleFlight(Generic[K, V]):
             if self._rate_limiter and not self._rate_limiter.try_accept(namespace, now):
                 raise RateLimitedError
             result = asyncio.ensure_future(start())
-            # Retrieves the exception. Without this, asyncio complains of a failed call whose
-            # callers have all gone away.
-            result.add_done_callback(_has_failed)
+            result.add_done_callback(partial(self._drop_failed, key))
             call = self._calls[key] = _Call(now, result)
-        # Several callers may wait for one call: the cancellation of one, whose client went away,
-        # must not cancel the others.
-        return await asyncio.shield(call.result)
+            del result
+        try:
+            # Several callers may wait for one call: the cancellation of one, whose client went
+            # away, must not cancel the others.
+            return await asyncio.shield(call.result)
+        finally:
+            # An exception refers to the frames of all callers. Without this, this frame would refer
+            # to it in turn, and what the callers hold would stay until a garbage collection.
+            del call
+
+    def _drop_failed(self, key: K, result: "asyncio.Future[V]") -> None:
+        """Drop a failed call at once, with what its exception refers to.
+
+        It retrieves the exception, too. Without this, asyncio complains of a failed call whose
+        callers have all gone away.
+        """
+        call = self._calls.get(key)
+        if _has_failed(result) and call is not None and call.result is result:
+            del self._calls[key]
 
     def _drop_old(self, now: float) -> None:
         """Drop the results that are not reused any more; the calls that began first come first.

@@ -14,10 +14,12 @@ from reprieve_runtime.serving.bounded_server import Bounds, IsTrusted, OpenPort,
 from .server import Webhooks
 
 BOUNDS = Bounds(connections=450, per_peer=450, idle_seconds=120.0)
-"""A connection takes some 45 KB, and 240 KB with a body that is not read: 108 MB in all. An API
-server needs as many connections as it has reviews under way, and closes an idle one after 90 s.
-All API servers of a managed cluster may call from one address, that of a tunnel or a gateway, so
-that one address may have all. Unused connections make room for others."""
+"""A connection takes some 45 KB, and 240 KB with a body that is not read, or with one of 64 KB and
+128 KB that it decodes to: 103 MiB in all. Beside these, larger bodies take 34 MiB, what large
+reviews decode to takes 32 MiB, and the program some 80 MiB. An API server needs as many connections
+as it has reviews under way, and closes an idle one after 90 s. All API servers of a managed cluster
+may call from one address, that of a tunnel or a gateway, so that one address may have all. Unused
+connections make room for others."""
 
 
 def trusts(names: Collection[str]) -> IsTrusted:
@@ -51,6 +53,7 @@ async def listen(
         webhooks.respond,
         bounds,
         answer_now=webhooks.answer_now,
+        on_lost=webhooks.forget,
         address=address,
         port=port,
         context=context,

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 from aiohttp import web
 from aiohttp.http import RawRequestMessage
+from aiohttp.web_protocol import RequestHandler
 
 from reprieve_runtime.client.api import ApiError
 from reprieve_runtime.serving.bounded_server import IsTrusted, trusts_no_client
@@ -26,6 +27,7 @@ from .admission.remembered_pods import RememberedPods
 from .admission.review import IdentifiedRequest, Malformed
 from .guard import review as guard_review
 from .guard.review import GuardRequest
+from .http import decoded_size
 from .http.body_budget import BodyBudget
 from .http.raw_response import RawResponse
 from .http.request_body import RequestBodyReader, text_response
@@ -35,6 +37,10 @@ from .metrics import WebhookMetrics
 
 _LOG = logging.getLogger(__name__)
 
+
+_DECODED_BYTES, _DECODED_BYTES_OF_PEER = 32 * 1024 * 1024, 24 * 1024 * 1024
+"""What reviews under way decode to, beside small ones. An update of `MAX_VALUES` takes 15 MB; one
+that may take more than a peer's share takes all of it."""
 
 R = TypeVar("R", bound=IdentifiedRequest)
 Parse = Callable[[bytes], R | Malformed]
@@ -97,6 +103,7 @@ class Webhooks:
         # Room for one of the largest of one peer, and of another peer for one that is decoded.
         in_all = max_review_bytes + min(max_review_bytes, MAX_BYTES)
         self._budget = BodyBudget(in_all=in_all, per_peer=max_review_bytes)
+        self._decoded = BodyBudget(in_all=_DECODED_BYTES, per_peer=_DECODED_BYTES_OF_PEER)
         self._bodies = RequestBodyReader(
             "review",
             max_bytes=max_review_bytes,
@@ -142,6 +149,14 @@ class Webhooks:
         """Answer a review at once if that is possible."""
         return None if self.is_draining else self._immediate.answer(message, body)
 
+    def forget(self, handler: RequestHandler) -> None:
+        """Have no review of a closed connection wait to be decoded.
+
+        Without this, its body would be kept meanwhile, beside those of the connections that are
+        open.
+        """
+        self._decoded.give_up(handler)
+
     async def respond(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer any request."""
         handler = self._routes.get((request.method, request.path))
@@ -165,24 +180,49 @@ class Webhooks:
             self._budget,
         )
 
-        async def answer_body(body: bytes | web.Response) -> web.StreamResponse:
-            if not isinstance(body, bytes):
-                return body
+        async def answer_body(body: bytes) -> web.StreamResponse:
             started = time.perf_counter()
             response = await self._answer(name, parse, handle, body)
             durations.observe(time.perf_counter() - started)
             return response
 
+        async def answer_in_turn(
+            request: web.BaseRequest, body: bytes | web.Response
+        ) -> web.StreamResponse:
+            if not isinstance(body, bytes):
+                return body
+            size = decoded_size.most_bytes(body)
+            return await (
+                self._answer_large(request, size, partial(answer_body, body))
+                if size
+                else answer_body(body)
+            )
+
         async def respond(request: web.BaseRequest) -> web.StreamResponse:
             body = bodies.read_now(request)
             if body is not None:
-                return await answer_body(body)
+                return await answer_in_turn(request, body)
             try:
-                return await answer_body(await bodies.read_coming(request))
+                return await answer_in_turn(request, await bodies.read_coming(request))
             finally:
                 budget.release(request.protocol)
 
         return respond
+
+    async def _answer_large(
+        self,
+        request: web.BaseRequest,
+        size: int,
+        answer: Callable[[], Awaitable[web.StreamResponse]],
+    ) -> web.StreamResponse:
+        """Answer a review that decodes to so many bytes, once there is room for these."""
+        try:
+            refused = await self._bodies.wait_for_decoding(
+                request, self._decoded, min(size, _DECODED_BYTES_OF_PEER)
+            )
+            return await answer() if refused is None else refused
+        finally:
+            self._decoded.release(request.protocol)
 
     async def _answer(
         self, name: str, parse: Parse[R], handle: Handle[R], body: bytes

@@ -39,6 +39,8 @@ _MAX_HEADERS, _MAX_FIELD_BYTES = 32, 8190
 
 Respond = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 IsTrusted = Callable[[asyncio.BaseTransport], bool]
+OnLost = Callable[[RequestHandler], None]
+"""Called with each connection that is gone; its request may still be under way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +111,12 @@ class _BoundedServer(web.Server):
         context: ssl.SSLContext | None,
         is_trusted: IsTrusted,
         answer_now: AnswerNow | None,
+        on_lost: OnLost | None,
         **settings: Any,
     ) -> None:
         super().__init__(self._respond_counted, **settings)
         self._respond, self._context, self._is_trusted = respond, context, is_trusted
+        self._on_lost = on_lost
         self._answer_now = answer_now if are_supported() else None
         self._handshake_seconds = None if context is None else bounds.handshake_seconds
         self._table = ConnectionTable[RequestHandler](
@@ -183,6 +187,8 @@ class _BoundedServer(web.Server):
         if receiving is not None:
             # Without this, a body that waits for room would wait on, and keep what has come of it.
             receiving.cancel()
+        if self._on_lost is not None:
+            self._on_lost(handler)
         super().connection_lost(handler, exc)
 
     async def _open_transport(self, handler: RequestHandler, connection: socket.socket) -> None:
@@ -269,6 +275,7 @@ async def listen(
     is_trusted: IsTrusted = trusts_no_client,
     is_shared: bool = False,
     answer_now: AnswerNow | None = None,
+    on_lost: OnLost | None = None,
 ) -> OpenPort:
     """Open a port, with TLS where there is a context; raises `OSError` where it is taken.
 
@@ -285,6 +292,7 @@ async def listen(
         context,
         is_trusted,
         answer_now,
+        on_lost,
         access_log=None,
         logger=_LOG,
         auto_decompress=False,

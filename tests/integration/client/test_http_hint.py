@@ -1,5 +1,6 @@
 """The client library over HTTP: it keeps the contract, as the operator reads its answers."""
 
+import email.message
 import http.client
 import json
 import select
@@ -219,3 +220,22 @@ def test_a_taken_port_is_an_error_when_the_session_opens(
 ) -> None:
     with pytest.raises(OSError, match="in use"):
         HttpHint(exchange, ADDRESS, hint.port, "/").open()
+
+
+def test_the_parameters_of_a_content_type_are_not_parsed(
+    hint: HttpHint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To parse 64 KB of them takes the training process seconds."""
+    parsed: list[object] = []
+    boundary = email.message.Message.get_boundary
+    monkeypatch.setattr(
+        email.message.Message,
+        "get_boundary",
+        lambda self: (parsed.append(self), boundary(self))[1],
+    )
+    with closing(http.client.HTTPConnection(ADDRESS, hint.port, timeout=10)) as connection:
+        connection.request(
+            "GET", "/checkpoint", headers={"Content-Type": "multipart/x" + ";" * 60_000}
+        )
+        assert connection.getresponse().status == 200
+    assert parsed == []

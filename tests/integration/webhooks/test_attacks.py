@@ -3,6 +3,7 @@
 The program runs as a process, under the memory limit of its manifest.
 """
 
+import asyncio
 import io
 import json
 from collections.abc import AsyncIterator
@@ -41,6 +42,19 @@ PROTECTED_LARGE = json.dumps(
 ).encode()
 
 
+UNKNOWN = "team-b"
+"""A Namespace that no watch has, and whose reading takes for ever."""
+
+
+def empty_containers(size: int) -> bytes:
+    """Return a review of at most this size; it decodes to thirty times as much."""
+    empty = a_review(a_pod(), namespace=UNKNOWN)
+    empty["request"]["object"]["spec"]["containers"] = []
+    head, _, tail = json.dumps(empty).partition("[]")
+    count = (size - len(head) - len(tail) - 2) // len("{},")
+    return f"{head}[{','.join(['{}'] * count)}]{tail}".encode()
+
+
 @asynccontextmanager
 async def ready_webhooks(directory: Path, *flags: str) -> AsyncIterator[RunningWebhooks]:
     namespace = {"metadata": {"name": "team-a", "annotations": {keys.WORKLOAD_TYPE: "sensitive"}}}
@@ -48,9 +62,11 @@ async def ready_webhooks(directory: Path, *flags: str) -> AsyncIterator[RunningW
     collections = {"/api/v1/namespaces": {"team-a": namespace}}
     async with stub_api(directory, collections=collections) as (stub, _):
         stub.lists_released.set()
+        held = stub.reads_held[f"/api/v1/namespaces/{UNKNOWN}"] = asyncio.Event()
         async with running_webhooks(directory, "--cert-dir", str(directory), *flags) as program:
             await program.wait_for_log("ready")
             yield program
+            held.set()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -131,6 +147,23 @@ async def test_a_flood_of_large_reviews_leaves_no_review_unanswered(
         attackers.flood(24, size)
         await check_reviews(shared)
         check_memory(shared)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("size", [SMALL_BYTES, 223_000])
+async def test_reviews_of_many_values_take_less_than_the_limit_while_they_await_facts(
+    tmp_path: Path, size: int
+) -> None:
+    """As many as are held: what they decode to would take 900 MB and 3 GB."""
+    flags = "--lookup-timeout-seconds", "2"
+    async with (
+        ready_webhooks(tmp_path, *flags) as program,
+        attackers_of(program, addresses=4) as attackers,
+    ):
+        attackers.ask_at_once(420, empty_containers(size))
+        await until(lambda: attackers.asked >= (420 if size <= SMALL_BYTES else 100))
+        await check_reviews(program)
+        check_memory(program)
 
 
 @pytest.mark.slow  # more connections than the two above

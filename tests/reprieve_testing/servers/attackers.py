@@ -47,6 +47,8 @@ class Attackers:
         self._tasks: list[asyncio.Task[None]] = []
         self.stalled = 0
         """The bodies so far that lack only their end."""
+        self.asked = 0
+        """The reviews so far that were sent at once."""
 
     @property
     def opened(self) -> int:
@@ -76,6 +78,10 @@ class Attackers:
                 _, writer = await self._connect(self._context)
                 writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Half: ")
 
+    def ask_at_once(self, connections: int, body: bytes) -> None:
+        """Send a whole review on each of new connections, and keep these open."""
+        self._tasks += [asyncio.create_task(self._ask(body)) for _ in range(connections)]
+
     def stall(self, connections: int, size: int, *, again: bool = False) -> None:
         """Send bodies without their last byte, as fast as they are taken.
 
@@ -101,6 +107,15 @@ class Attackers:
                 writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
                 async with asyncio.timeout(60):
                     await writer.drain()
+
+    async def _ask(self, body: bytes) -> None:
+        with suppress(OSError):
+            async with self._posting(len(body)) as (reader, writer):
+                writer.write(body)
+                await writer.drain()
+                self.asked += 1
+                await reader.readline()
+                await asyncio.Event().wait()
 
     async def _stall(self, size: int, *, again: bool) -> None:
         is_first = True

@@ -232,9 +232,10 @@ async def running_server(
     guard: PodGuard | None = None,
     client_ca: Path | None = None,
     is_trusted: IsTrusted = trusts_no_client,
+    source: FixedFacts | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Run the real server over TLS on a free port of loopback."""
-    source, readiness = FixedFacts(facts or Facts()), FixedReadiness()
+    source, readiness = source or FixedFacts(facts or Facts()), FixedReadiness()
     serving = ServingContext(client_ca)
     metrics = WebhookMetrics()
     now = datetime.now(UTC)

@@ -79,6 +79,8 @@ class StubApi:
     """What a patch does that is not refused."""
     patches_held: dict[str, asyncio.Event] = field(default_factory=dict)
     """By path, the event for which a patch waits, as beside a webhook that hangs."""
+    reads_held: dict[str, asyncio.Event] = field(default_factory=dict)
+    """By path, the event for which a read waits."""
     deletions: list[tuple[str, Any]] = field(default_factory=list)
     """Path and options of each."""
     applies_selectors: bool = False
@@ -123,6 +125,8 @@ class StubApi:
         if "watch" in request.query:
             return await self._answer_watch(request)
         self.calls[path] += 1
+        if path in self.reads_held:
+            await self.reads_held[path].wait()
         if self.is_logged_out or self.is_failing:
             return self._fail()
         reviews = {ACCESS_REVIEWS: self._review_access, TOKEN_REVIEWS: self._review_token}

@@ -1,6 +1,8 @@
 """One call for many callers, and how long its result is reused."""
 
 import asyncio
+import contextlib
+import gc
 import weakref
 from collections.abc import Awaitable, Callable
 
@@ -100,6 +102,34 @@ async def test_a_failed_call_is_not_reused():
         await read()
     calls.error = None
     assert await read() == 2
+
+
+async def test_nothing_is_kept_of_the_callers_of_a_failed_call():
+    """Its exception refers to their frames, and so to the reviews that they answer."""
+    flight: SingleFlight[str, int] = SingleFlight(60.0, limits=None)
+    reviews: list[weakref.ref[Result]] = []
+
+    async def start() -> int:
+        await asyncio.sleep(0)
+        raise ApiError(503, "Unavailable", "later")
+
+    async def ask(_: Result) -> None:
+        await flight.do("key", start)
+
+    async def answer() -> None:
+        review = Result()
+        reviews.append(weakref.ref(review))
+        with contextlib.suppress(ApiError):
+            await ask(review)
+
+    gc.collect()
+    gc.disable()
+    try:
+        await asyncio.gather(*[asyncio.create_task(answer()) for _ in range(3)])
+        await asyncio.sleep(0)
+        assert [review() for review in reviews] == [None] * 3
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(("limits", "count"), [(None, 5), (RateLimits(Rate(1.0, 3)), 3)])

@@ -82,9 +82,10 @@ class Guard:
     async def _answer(self, request: GuardRequest) -> AdmissionResponse:
         victim = await self._reviewed_pod(request)
         if victim is None:
-            return AdmissionResponse(
-                response.build_allowed(request.uid), request.kind.kind, SKIPPED
-            )
+            # The kind is a label: any client may send reviews of ever new kinds.
+            is_reviewed = request.is_eviction or request.is_deletion
+            kind = request.kind.kind if is_reviewed else "other"
+            return AdmissionResponse(response.build_allowed(request.uid), kind, SKIPPED)
         request_kind = RequestKind.EVICTION if request.is_eviction else RequestKind.PREEMPTION
         context = await self._contexts.read(victim, request.namespace, request_kind)
         if (

@@ -1,5 +1,7 @@
 """Bounds the bytes of large request bodies that are under way, in all and per peer.
 
+Another budget bounds in the same way what they decode to (`decoded_size`).
+
 A body is under way from the first byte that is read until its response. One that does not fit waits
 unread, in its connection: those of trusted clients go first. The others go in the order in which
 they would end if all peers were served at the same rate (self-clocked fair queueing): so a small
@@ -61,6 +63,14 @@ class BodyBudget:
         self._unhurried: dict[Hashable, tuple[asyncio.Timeout, float]] = {}
         """The limits of the bodies that are being read, and when they found room."""
 
+    def try_reserve(self, client: Client, size: int) -> bool:
+        """Take room if there is some and no other body waits; return whether it is taken."""
+        fits = not self._waiting and self._used + size <= self._in_all
+        if not fits or not self._fits_share(client, size):
+            return False
+        self._hold(client, size)
+        return True
+
     async def reserve(
         self, client: Client, size: int, limit: asyncio.Timeout | None = None
     ) -> None:
@@ -82,6 +92,7 @@ class BodyBudget:
         try:
             await granted
         except asyncio.CancelledError:
+            self.give_up(client.connection)
             self.release(client.connection)
             raise
 
@@ -92,6 +103,15 @@ class BodyBudget:
         if size:
             self._count(peer, -size)
             self._grant(asyncio.get_running_loop().time())
+
+    def give_up(self, connection: Hashable) -> None:
+        """Have a connection that is gone wait no longer; it keeps what it holds until `release`."""
+        gone = [each for each in self._waiting if each.client.connection is connection]
+        for waiting in gone:
+            waiting.granted.cancel()
+            self._waiting.remove(waiting)
+        if gone:
+            heapq.heapify(self._waiting)
 
     def finish_reading(self, connection: Hashable) -> None:
         """Note that the body of a connection has come; it keeps its room until `release`."""
@@ -112,9 +132,8 @@ class BodyBudget:
                 kept.append(first)
                 self._hurry()
                 break
-            if self._fits_share(first):
-                self._held[first.client.connection] = (first.client.peer, first.size)
-                self._count(first.client.peer, first.size)
+            if self._fits_share(first.client, first.size):
+                self._hold(first.client, first.size)
                 self._turn = max(self._turn, first.turn)
                 if first.limit is not None and first.is_untrusted:
                     self._unhurried[first.client.connection] = (first.limit, now)
@@ -131,10 +150,12 @@ class BodyBudget:
                 limit.reschedule(hurried)
         self._unhurried.clear()
 
-    def _fits_share(self, body: _Waiting) -> bool:
-        return (
-            body.client.is_trusted or self._used_by[body.client.peer] + body.size <= self._per_peer
-        )
+    def _fits_share(self, client: Client, size: int) -> bool:
+        return client.is_trusted or self._used_by[client.peer] + size <= self._per_peer
+
+    def _hold(self, client: Client, size: int) -> None:
+        self._held[client.connection] = (client.peer, size)
+        self._count(client.peer, size)
 
     def _count(self, peer: str, size: int) -> None:
         self._used += size

@@ -36,7 +36,8 @@ class RequestBodyReader:
 
         The usual case: the whole review came with its head.
         """
-        if request.headers.get("Content-Type") != JSON and request.content_type != JSON:
+        content_type = request.headers.get("Content-Type", "")
+        if content_type != JSON and media_type(content_type) != JSON:
             return text_response(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type must be {JSON}")
         content = request.content
         if content.is_eof():
@@ -61,21 +62,44 @@ class RequestBodyReader:
         except TimeoutError:
             is_hurried = (limit.when() or deadline) < deadline
             return with_connection_close(
-                self._no_room(request) if is_waiting else self._late(is_hurried=is_hurried)
+                self._no_room(request, self._budget, "read")
+                if is_waiting
+                else self._late(is_hurried=is_hurried)
             )
         except (web.RequestPayloadError, ConnectionError):
             return with_connection_close(
                 text_response(HTTPStatus.BAD_REQUEST, f"the {self._noun} was cut short")
             )
 
+    async def wait_for_decoding(
+        self, request: web.BaseRequest, budget: BodyBudget, size: int
+    ) -> web.Response | None:
+        """Wait until what a body decodes to fits; return the response that refuses it, or `None`.
+
+        The caller releases the connection after the response.
+        """
+        client = self._client(request)
+        if budget.try_reserve(client, size):
+            return None
+        if request.protocol.transport is None:
+            return web.Response()  # the client is gone
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                await budget.reserve(client, size)
+        except TimeoutError:
+            return self._no_room(request, budget, "decoded")
+        return None
+
     async def _reserve(self, request: web.BaseRequest, limit: asyncio.Timeout) -> None:
         # Without a length, in chunks, a body may become as large as any.
         size = self._max_bytes if request.content_length is None else request.content_length
         if self._budget is not None and size > SMALL_BYTES:
-            transport = request.protocol.transport
-            is_trusted = transport is not None and self._is_trusted(transport)
-            client = Client(request.protocol, peer_of(transport), is_trusted)
-            await self._budget.reserve(client, size, limit)
+            await self._budget.reserve(self._client(request), size, limit)
+
+    def _client(self, request: web.BaseRequest) -> Client:
+        transport = request.protocol.transport
+        is_trusted = transport is not None and self._is_trusted(transport)
+        return Client(request.protocol, peer_of(transport), is_trusted)
 
     async def _read_chunks(self, request: web.BaseRequest) -> bytes | web.Response:
         body = bytearray()
@@ -111,19 +135,30 @@ class RequestBodyReader:
             HTTPStatus.REQUEST_TIMEOUT, f"the {self._noun} did not come within {seconds:g} s{why}"
         )
 
-    def _no_room(self, request: web.BaseRequest) -> web.Response:
-        assert self._budget is not None
-        if self._budget.is_used_by(peer_of(request.protocol.transport)):
+    def _no_room(
+        self, request: web.BaseRequest, budget: BodyBudget | None, what: str
+    ) -> web.Response:
+        assert budget is not None
+        if budget.is_used_by(peer_of(request.protocol.transport)):
             status, others = HTTPStatus.TOO_MANY_REQUESTS, "other large ones of your address"
         else:
             status, others = HTTPStatus.SERVICE_UNAVAILABLE, "too many large ones of other clients"
         response = text_response(
             status,
-            f"the {self._noun} was not read within {self._timeout_seconds:g} s: {others} are under "
-            "way; try again",
+            f"the {self._noun} was not {what} within {self._timeout_seconds:g} s: {others} are "
+            "under way; try again",
         )
         response.headers["Retry-After"] = "1"
         return response
+
+
+def media_type(content_type: str) -> str:
+    """Return the media type that a `Content-Type` names, in lower case, without its parameters.
+
+    Not aiohttp's `content_type`: it parses parameters with the library for mail, which takes a
+    second for 8 KB of semicolons, and raises errors for other values.
+    """
+    return content_type.partition(";")[0].strip().lower()
 
 
 def text_response(status: HTTPStatus, sentence: str) -> web.Response:

@@ -49,6 +49,23 @@ async def test_a_scheduler_is_postponed_and_the_pod_is_marked_at_the_reviewed_ve
     assert metadata["annotations"][keys.PREEMPTOR] == "uid-of-high"
 
 
+async def test_reviews_of_ever_new_kinds_make_no_new_metrics(here: GuardFixture) -> None:
+    for number in range(3):
+        kind = {"group": "", "version": "v1", "kind": f"Kind{number}"}
+        review = a_review(None, old=a_victim(), operation="DELETE", kind=kind)
+        assert (await here.server.ask("/guard", review))["allowed"] is True
+    await here.delete(a_victim(), userInfo={"username": OPERATOR})
+    lines = [
+        line
+        for line in here.server.shown_metrics().splitlines()
+        if line.startswith("reprieve_admission_reviews_total")
+    ]
+    assert lines == [
+        'reprieve_admission_reviews_total{kind="other",outcome="skipped",webhook="guard"} 3.0',
+        'reprieve_admission_reviews_total{kind="Pod",outcome="skipped",webhook="guard"} 1.0',
+    ]
+
+
 @pytest.mark.parametrize("status", [403, 500])
 async def test_if_the_mark_cannot_be_written_the_deletion_is_allowed(
     here: GuardFixture, status: int

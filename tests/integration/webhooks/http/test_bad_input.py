@@ -1,6 +1,7 @@
 """Whatever arrives is answered with one sentence, and the server lives on."""
 
 import asyncio
+import email.parser
 import gzip
 import json
 import logging
@@ -225,3 +226,20 @@ async def _speak(server: RunningServer, start: str, header: str, *, body: bytes 
         answer = await reader.read()
     writer.close()
     return answer
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    ["a/b" + ";" * 8000, 'a/b;"' + ";" * 8000, "a/b; x*=" + "%" * 4000, "a/b;" + "(" * 4000],
+)
+async def test_the_parameters_of_a_content_type_are_not_parsed(
+    server: RunningServer, content_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To parse some takes a second, in which no review is answered."""
+    parsed: list[str] = []
+    monkeypatch.setattr(email.parser.HeaderParser, "parsestr", lambda *text: parsed.append(text))
+    status, says = await server.send("/validate", GOOD, headers={"Content-Type": content_type})
+    assert (status, says) == (415, "Content-Type must be application/json\n")
+    json_too = f"Application/JSON {content_type[3:]}"
+    status, _ = await server.send("/validate", GOOD, headers={"Content-Type": json_too})
+    assert (status, parsed) == (200, [])

@@ -122,3 +122,31 @@ async def test_while_others_wait_for_room_a_body_has_less_time(
         assert (limit.when() != at_first) is is_hurried
     await line.end("slow")
     assert line.read == ["second", "other"]
+
+
+async def test_a_body_whose_connection_is_gone_waits_no_longer() -> None:
+    line = Line()
+    await line.ask("first", 8, "a")
+    await line.ask("gone", 7, "b")
+    await line.ask("other", 7, "c")
+    line.budget.give_up("gone")
+    await asyncio.gather(line.waiting["gone"], return_exceptions=True)
+    assert line.waiting["gone"].cancelled()
+    line.budget.give_up("first")  # it is answered, and keeps its room until then
+    assert line.read == ["first"]
+    await line.end("first")
+    assert line.read == ["first", "other"]
+
+
+async def test_room_is_taken_at_once_only_where_it_is_free_and_no_other_body_waits() -> None:
+    budget = Line().budget
+    assert not budget.try_reserve(client("larger than a share", "a"), 9)
+    assert budget.try_reserve(client("first", "a"), 8)
+    assert not budget.try_reserve(client("of the same peer", "a"), 1)
+    assert not budget.try_reserve(client("too large", "b"), 3)
+    waiting = asyncio.create_task(budget.reserve(client("waits", "c"), 3))
+    await asyncio.sleep(0)
+    assert not budget.try_reserve(client("would fit", "b"), 1)
+    budget.release("first")
+    await waiting
+    assert budget.try_reserve(client("fits", "b"), 7)
