@@ -83,7 +83,7 @@ async def _wait_for_result(socket: aiohttp.ClientWebSocketResponse) -> ExecResul
 def _parse_status(text: bytes) -> ExecResult:
     try:
         status = msgspec.json.decode(text, type=Status)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return ExecResult(None, "the status of the command cannot be read")
     if status.status == "Success":
         return ExecResult(0)

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
@@ -98,6 +100,23 @@ class _AcceptedConnection:
             self.socket.shutdown(socket.SHUT_RDWR)
 
 
+def _request_of_path(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    """Make a request without the host that a client may write before the path: nothing reads it.
+
+    Without this, one that is no valid IDNA would end the connection's task with an error in the log.
+    """
+    if message.url.absolute:
+        message = message._replace(url=message.url.relative())
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop)
+
+
 class _BoundedServer(web.Server):
     """Counts each connection from its first moment; `ConnectionTable` says which one makes room.
 
@@ -114,7 +133,7 @@ class _BoundedServer(web.Server):
         on_lost: OnLost | None,
         **settings: Any,
     ) -> None:
-        super().__init__(self._respond_counted, **settings)
+        super().__init__(self._respond_counted, request_factory=_request_of_path, **settings)
         self._respond, self._context, self._is_trusted = respond, context, is_trusted
         self._on_lost = on_lost
         self._answer_now = answer_now if are_supported() else None

@@ -64,11 +64,20 @@ async def serve_metrics(
                 return refused
         if refresh is not None:
             await refresh()
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        encode, content_type = _encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(registry), headers={"Content-Type": content_type})
 
     context = None if protection is None else protection.context
     return await listen(respond, _BOUNDS, address=address, port=port, context=context)
+
+
+def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
+    """Return the encoder that a header asks for; the usual one where it cannot be read."""
+    try:
+        return choose_encoder(accept)
+    except (TypeError, ValueError):
+        # A version that is no number.
+        return choose_encoder("")
 
 
 async def refuse(request: web.BaseRequest, access: MetricsAccess) -> web.Response | None:

@@ -79,6 +79,15 @@ async def ask(connection: Connection, path: str = "/") -> bytes:
         return await reader.readexactly(3)
 
 
+@pytest.mark.parametrize("target", ["/", "http://host/", "http://xn--a/"])
+async def test_the_host_that_a_client_writes_before_the_path_is_not_read(
+    target: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with port() as opened:
+        assert await ask(await opened.connect(OTHER), target) == b"ok\n"
+    assert caplog.records == []
+
+
 async def test_a_peer_that_opens_too_many_closes_its_own() -> None:
     async with port() as opened:
         other = await opened.connect(OTHER)
