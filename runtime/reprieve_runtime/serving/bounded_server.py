@@ -109,7 +109,7 @@ def _request_of_path(
 ) -> web.BaseRequest:
     """Make a request without the host that a client may write before the path: nothing reads it.
 
-    Without this, one that is no valid IDNA would end the connection's task with an error in the log.
+    Without this, one that is no valid IDNA would end the connection's task with a logged error.
     """
     if message.url.absolute:
         message = message._replace(url=message.url.relative())
