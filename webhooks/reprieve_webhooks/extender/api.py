@@ -85,27 +85,16 @@ class _Args(msgspec.Struct, rename="pascal"):
     node_name_to_meta_victims: dict[str, msgspec.Raw] | None = None
 
 
-class _Preemptor(msgspec.Struct, rename="pascal"):
-    pod: _Pod
-
-
 class _Result(msgspec.Struct, rename="pascal"):
     node_name_to_meta_victims: dict[str, _MetaVictims]
 
 
 _DECODER = msgspec.json.Decoder(_Args)
-_PREEMPTOR_DECODER = msgspec.json.Decoder(_Preemptor)
 _VictimsField = tuple[msgspec.json.Decoder[Any], str]
 _WHOLE: _VictimsField = msgspec.json.Decoder(_PodVictims | None), "NodeNameToVictims"
 _UIDS: _VictimsField = msgspec.json.Decoder(_MetaVictims | None), "NodeNameToMetaVictims"
 _ENCODE = msgspec.json.Encoder().encode
 _TO_BRACKET_OR_COMMA, _DEPTH_OF_NODES = deep.up_to(b"[]{},"), 2
-
-
-def preemptor_uid(body: bytes) -> str:
-    """Return the uid of a call's pod, and decode nothing else; empty where none can be read."""
-    found = decode(_PREEMPTOR_DECODER, body, "ExtenderPreemptionArgs")
-    return "" if isinstance(found, Malformed) else found.pod.metadata.uid
 
 
 def parse(body: bytes) -> PreemptionArgs | Malformed:

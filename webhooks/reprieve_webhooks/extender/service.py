@@ -43,6 +43,7 @@ from .metrics import CallOutcome, ExtenderMetrics
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _MAX_CONCURRENT_CALLS = 2
 """A scheduler makes one call at a time: two schedulers."""
@@ -89,6 +90,12 @@ class ExtenderResponse(NamedTuple):
     def status(self) -> HTTPStatus:
         """The HTTP status."""
         return _STATUS.get(self.outcome, HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+class _UnknownPreemptor(NamedTuple):
+    """The pod of a call, where no watch shows it as one that may preempt."""
+
+    uid: str
 
 
 @dataclass(slots=True)
@@ -173,23 +180,24 @@ class Extender:
         if self._cluster_view.is_stale:
             return self._respond(CallOutcome.BEHIND)
         started = self._monotonic()
-        body = await self._read_body(read)
-        if body is None or (isinstance(body, bytes) and self._in_flight >= _MAX_CONCURRENT_CALLS):
+        body = await self._wait_among_newest(read())
+        if body is None:
             return self._respond(CallOutcome.BUSY)
         if not isinstance(body, bytes):
             self._metrics.count_call(CallOutcome.MALFORMED)
             return body
-        self._in_flight += 1
-        try:
-            return await self._answer_one(body, started, is_disconnected)
-        finally:
-            self._in_flight -= 1
+        found = await self._answer_in_place(body, started, is_disconnected)
+        if isinstance(found, _UnknownPreemptor):
+            if await self._wait_among_newest(self._wait_for_preemptor(found.uid)) is None:
+                return self._respond(CallOutcome.BUSY)
+            found = await self._answer_in_place(body, started, is_disconnected)
+        if isinstance(found, _UnknownPreemptor):
+            return self._respond(CallOutcome.BEHIND)
+        self._metrics.observe_duration(self._monotonic() - started)
+        return found
 
-    async def _read_body(self, read: Callable[[], Awaitable[bytes | T]]) -> bytes | T | None:
-        """Return what `read` returns, once the pod that the body is about had time to be seen.
-
-        `None` if too many calls came after this one.
-        """
+    async def _wait_among_newest(self, awaited: Awaitable[U]) -> U | None:
+        """Return the result of what a call waits for; `None` if too many calls came after it."""
         # Without this, a few clients that send slowly, or that ask for pods that do not exist,
         # would keep every scheduler out.
         if len(self._body_reads) >= _MAX_CONCURRENT_READS:
@@ -198,44 +206,49 @@ class Extender:
             async with asyncio.timeout(None) as timeout:
                 self._body_reads.append(timeout)
                 try:
-                    body = await read()
-                    if isinstance(body, bytes):
-                        await self._wait_for_preemptor(body)
-                    return body
+                    return await awaited
                 finally:
                     if timeout in self._body_reads:
                         self._body_reads.remove(timeout)
         except TimeoutError:
             return None
 
-    async def _wait_for_preemptor(self, body: bytes) -> None:
-        """Wait a little for the watch of pods."""
-        uid = await asyncio.to_thread(api.preemptor_uid, body)
-        if not uid or self._is_preemptor(uid):
-            return
+    async def _wait_for_preemptor(self, uid: str) -> bool:
+        """Wait a little for the watch of pods; return whether it shows the pod."""
         wait = _Deadline(self._monotonic() + _WATCH_LAG_SECONDS, self._monotonic)
         while True:
-            if self._is_preemptor(uid) or wait.is_over:
-                return
+            is_known = self._is_preemptor(uid)
+            if is_known or wait.is_over:
+                return is_known
             await asyncio.sleep(_POLL_SECONDS)
+
+    async def _answer_in_place(
+        self, body: bytes, started: float, is_disconnected: Callable[[], bool]
+    ) -> "ExtenderResponse | _UnknownPreemptor":
+        """Decide in one of the few places for calls, which each takes from its decoding on."""
+        if self._in_flight >= _MAX_CONCURRENT_CALLS:
+            return self._respond(CallOutcome.BUSY)
+        self._in_flight += 1
+        try:
+            return await self._answer_one(body, started, is_disconnected)
+        finally:
+            self._in_flight -= 1
 
     async def _answer_one(
         self, body: bytes, started: float, is_disconnected: Callable[[], bool]
-    ) -> ExtenderResponse:
+    ) -> "ExtenderResponse | _UnknownPreemptor":
         deadline = _Deadline(started + self._timeout_seconds, self._monotonic)
         try:
-            response = await self._decide(body, deadline, is_disconnected)
+            return await self._decide(body, deadline, is_disconnected)
         except Exception:  # noqa: BLE001 - our own fault, which must not end the process
             _LOG.exception("call of a scheduler failed")
-            response = self._respond(CallOutcome.ERROR)
-        self._metrics.observe_duration(self._monotonic() - started)
-        return response
+            return self._respond(CallOutcome.ERROR)
 
     async def _decide(
         self, body: bytes, deadline: "_Deadline", is_disconnected: Callable[[], bool]
-    ) -> ExtenderResponse:
+    ) -> "ExtenderResponse | _UnknownPreemptor":
         args = await self._read_args(body)
-        if isinstance(args, ExtenderResponse):
+        if not isinstance(args, PreemptionArgs):
             return args
         nodes = await self._wait_until_seen(args, deadline)
         # One at a time: the second decision must know the result of the first.
@@ -291,16 +304,18 @@ class Extender:
                 operator_is_live=snapshot.operator_is_live,
             )
 
-    async def _read_args(self, body: bytes) -> PreemptionArgs | ExtenderResponse:
-        """Decode a call; return the answer where its preemptor is not known."""
+    async def _read_args(
+        self, body: bytes
+    ) -> "PreemptionArgs | ExtenderResponse | _UnknownPreemptor":
+        """Decode a call; return the answer to one that cannot be decoded."""
         args = await asyncio.to_thread(api.parse, body)
         if isinstance(args, Malformed):
             return self._respond(CallOutcome.MALFORMED, args.detail)
         self._metrics.observe_candidates(len(args.candidates))
-        # It had its time. Without this, a client that invents a preemptor would have every node
-        # checked, and hold a place meanwhile.
+        # Without this, a client that invents a preemptor would have every node checked, and hold a
+        # place meanwhile.
         if not self._is_preemptor(args.preemptor_uid):
-            return self._respond(CallOutcome.BEHIND)
+            return _UnknownPreemptor(args.preemptor_uid)
         return args
 
     def _answer_at_once(self, preemptor: Preemptor) -> ExtenderResponse | None:

@@ -677,15 +677,23 @@ async def test_calls_about_pods_that_do_not_exist_keep_no_scheduler_out(
     """Each waits for the watch, as a scheduler may be ahead of it; none holds a place meanwhile."""
     monkeypatch.setattr(service, "_WATCH_LAG_SECONDS", 1000.0)
     async with serving() as called:
+        calls: list[asyncio.Task[tuple[int, str]]] = []
+
+        def are_waiting() -> bool:
+            dropped = max(0, len(calls) - 8)
+            return (
+                called.counted(CallOutcome.BUSY) == dropped
+                and len(called.extender._body_reads) == len(calls) - dropped
+                and called.extender._in_flight == 0
+            )
+
         for number in range(20):
             body = an_extender_call({"one": "a"}, f"invented-{number}")
-            waiting = [asyncio.create_task(called.refused(body))]
-            await until(lambda: len(called.extender._body_reads) > 0)
-            assert called.extender._in_flight == 0
-        await until(lambda: called.counted(CallOutcome.BUSY) == 20 - 8)
+            calls.append(asyncio.create_task(called.refused(body)))
+            await until(are_waiting)
         assert await called.call({"one": "a"}) == {"one": victims("a")}
         monkeypatch.setattr(called.extender, "_is_preemptor", lambda _: True)
-        await asyncio.gather(*waiting)
+        assert {status for status, _ in await asyncio.gather(*calls)} == {503}
 
 
 WITHOUT_VICTIMS = {
