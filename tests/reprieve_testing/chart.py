@@ -185,6 +185,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "dict": lambda *pairs: dict(zip(pairs[::2], pairs[1::2], strict=True)),
     "eq": lambda left, right: left == right,
     "fail": _fail,
+    "get": lambda entries, key: entries.get(key, ""),
     "list": lambda *items: list(items),
     "ne": lambda left, right: left != right,
     "nindent": _nindent,

@@ -15,5 +15,5 @@
 
 {{/* The users whose deletions of pods are preemptions, as a list in CEL. */}}
 {{- define "reprieve.schedulers" -}}
-['{{ regexReplaceAll " *, *" (.Values.policy.schedulers | default "system:kube-scheduler, system:serviceaccount:reprieve-system:reprieve-scheduler" | trim) "', '" }}']
+['{{ regexReplaceAll " *, *" (get (.Values.policy | default (dict)) "schedulers" | default "system:kube-scheduler, system:serviceaccount:reprieve-system:reprieve-scheduler" | trim) "', '" }}']
 {{- end }}

@@ -97,6 +97,15 @@ class ResourceRequirements:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """An object of which only is read that it is there.
+
+    Nothing is built of what it contains: lists within lists, as any value, would take forty times
+    the bytes of their review.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyDir:
     """A volume with the lifetime of its pod."""
 
@@ -271,7 +280,7 @@ class Spec:
     min: Quantities | None = None
     max: Quantities | None = None
     # Of a native PodGroup.
-    disruptionMode: Mapping[str, object] | None = None
+    disruptionMode: Mapping[str, Unread | None] | None = None
     workloadRef: WorkloadReference | None = None
     # Of a native Workload.
     podGroupTemplates: Sequence[PodGroupTemplate] | None = None

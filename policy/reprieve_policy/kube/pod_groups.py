@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .objects import VersionedMeta
+from .objects import Unread, VersionedMeta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class PodGroupSpec:
     priority: int | None = None
     priorityClassName: str | None = None
     """The PriorityClass from which admission sets the priority."""
-    disruptionMode: Mapping[str, object] | None = None
+    disruptionMode: Mapping[str, Unread | None] | None = None
     schedulingPolicy: SchedulingPolicy | None = None
 
 

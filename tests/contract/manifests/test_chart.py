@@ -159,6 +159,11 @@ def test_the_webhook_reviews_the_deletions_of_the_schedulers_that_the_policy_nam
     assert FIELDS["schedulers"].parse(text, "") == {"system:kube-scheduler", user}
 
 
+def test_an_empty_policy_is_that_of_the_defaults() -> None:
+    """`policy:` in a file of values, with all settings below it commented out."""
+    assert chart.render({"policy": None}) == chart.render()
+
+
 def test_the_api_servers_policies_do_not_fail_closed() -> None:
     with pytest.raises(chart.FailError, match="exclude each other"):
         chart.render({"failurePolicy": "Fail", "cel": {"enabled": True}})

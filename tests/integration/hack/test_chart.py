@@ -69,6 +69,7 @@ VALUES: dict[str, Json] = {
         "createNamespace": True,
     },
     "the API server's policies": {"cel": ON},
+    "a policy without settings": {"policy": None},
     "a digest, and metrics for another namespace": {
         "image": {"digest": f"sha256:{'0' * 64}"},
         "metrics": {"namespaceSelector": {"matchLabels": {"team": "sre"}}},

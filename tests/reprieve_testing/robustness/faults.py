@@ -19,6 +19,7 @@ from .outages import TAKING_UP
 from .plan import EXCUSES_NOTHING, Fault, PlannedAction
 from .programs import REPLICAS, RobustnessPrograms
 
+_WATCH_POLLS, _WATCH_POLL_SECONDS = 300, 0.1
 _STOPPED_SECONDS, _RUNNING_SECONDS = 0.5, 0.25
 """How etcd's process is stopped and continued while it is slow."""
 _CALLS = (Fault.TOO_MANY_REQUESTS, Fault.SERVER_ERRORS, Fault.LOST_ANSWERS, Fault.SLOW_CALLS)
@@ -151,15 +152,24 @@ class FaultInjector:
                 await asyncio.sleep(_RUNNING_SECONDS)
 
     async def _cut_watches(self, _: float) -> bool:
+        await self._until_watched()
         return self.programs.proxy.cut_watches() > 0
 
     async def _hold_watches(self, seconds: float) -> bool:
         proxy = self.programs.proxy
+        await self._until_watched()
         proxy.watches_allowed.clear()
         cut = proxy.cut_watches()
         await asyncio.sleep(seconds)
         proxy.watches_allowed.set()
         return cut > 0
+
+    async def _until_watched(self) -> None:
+        """Wait, not for ever, for a watch: there is none while the API server starts."""
+        for _ in range(_WATCH_POLLS):
+            if self.programs.proxy.watches:
+                return
+            await asyncio.sleep(_WATCH_POLL_SECONDS)
 
 
 def _guarded_again(fault: Fault) -> timedelta:

@@ -192,8 +192,9 @@ class Extender:
                 return self._respond(CallOutcome.BUSY)
             found = await self._answer_in_place(body, started, is_disconnected)
         if isinstance(found, _UnknownPreemptor):
-            return self._respond(CallOutcome.BEHIND)
-        self._metrics.observe_duration(self._monotonic() - started)
+            found = self._respond(CallOutcome.LATE if is_disconnected() else CallOutcome.BEHIND)
+        if found.outcome is not CallOutcome.BUSY:
+            self._metrics.observe_duration(self._monotonic() - started)
         return found
 
     async def _wait_among_newest(self, awaited: Awaitable[U]) -> U | None:
@@ -311,11 +312,11 @@ class Extender:
         args = await asyncio.to_thread(api.parse, body)
         if isinstance(args, Malformed):
             return self._respond(CallOutcome.MALFORMED, args.detail)
-        self._metrics.observe_candidates(len(args.candidates))
         # Without this, a client that invents a preemptor would have every node checked, and hold a
         # place meanwhile.
         if not self._is_preemptor(args.preemptor_uid):
             return _UnknownPreemptor(args.preemptor_uid)
+        self._metrics.observe_candidates(len(args.candidates))
         return args
 
     def _answer_at_once(self, preemptor: Preemptor) -> ExtenderResponse | None:

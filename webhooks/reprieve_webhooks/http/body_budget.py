@@ -112,6 +112,8 @@ class BodyBudget:
             self._waiting.remove(waiting)
         if gone:
             heapq.heapify(self._waiting)
+            # Those behind it may fit.
+            self._grant(asyncio.get_running_loop().time())
 
     def finish_reading(self, connection: Hashable) -> None:
         """Note that the body of a connection has come; it keeps its room until `release`."""

@@ -9,7 +9,7 @@ from reprieve_policy.admission.defaults import decide_defaults
 from reprieve_policy.config.namespace import NamespacePolicy
 from reprieve_policy.config.settings import PolicySettings
 from reprieve_policy.facts import Facts, GangStatement
-from reprieve_policy.kube.objects import Resource, Spec
+from reprieve_policy.kube.objects import Resource, Spec, Unread
 from reprieve_policy.lifecycle.eviction import Checkpoint
 from reprieve_policy.lifecycle.ledger import LedgerEntry
 from reprieve_policy.verdict import AnnotationRemoval
@@ -171,7 +171,7 @@ CASES = {
         facts=OF_A_WORKLOAD,
     ),
     "a PodGroup that is evicted as a unit by its field stays so": Case(
-        resource=replace(a_pod_group().build(), spec=Spec(disruptionMode={"all": {}})),
+        resource=replace(a_pod_group().build(), spec=Spec(disruptionMode={"all": Unread()})),
         facts=OF_A_WORKLOAD,
         annotations={keys.PREEMPTION_PRIORITY_CLASS: "urgent"},
     ),

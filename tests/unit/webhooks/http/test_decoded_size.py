@@ -35,6 +35,7 @@ def entries(value: str) -> str:
     return "{" + ",".join(f'"{number:x}":{value}' for number in range(MANY)) + "}"
 
 
+ONE, CHAIN, TABLES = '["b"]', "[" * 90 + "]" * 90, '{"a":' * 90 + "0" + "}" * 90
 HOSTILE = {
     "empty containers": sent(spec=f'{{"containers":{many("{}")}}}'),
     "empty containers of a pod that is deleted": sent(
@@ -53,9 +54,11 @@ HOSTILE = {
         f'{{"nodeSelectorTerms":{many("{}")}}}}}}}}}'
     ),
     "short finalizers": sent(f'{{"finalizers":{many(chr(34) + "ab" + chr(34))}}}', deleted=True),
-    "short labels": sent(f'{{"labels":{entries(chr(34) * 2)}}}'),
+    "short labels": sent(f'{{"labels":{entries(chr(34) + "ab" + chr(34))}}}'),
+    "lists in lists": sent(spec='{"disruptionMode":{"a":{"b":' + many(CHAIN) + "}}}"),
+    "tables in tables": sent(spec='{"disruptionMode":{"a":{"b":' + many(TABLES) + "}}}"),
     "short owners": sent('{"ownerReferences":' + many('{"uid":"a","name":"b"}') + "}"),
-    "claims of a user": sent(user=f'{{"extra":{entries("[]")}}}'),
+    "claims of a user": sent(user=f'{{"extra":{entries(ONE)}}}'),
     "a wide character in a long text": sent('{"labels":{"a":"\U0001f600' + "y" * 200_000 + '"}}'),
     "a wide character that is escaped": sent(
         '{"labels":{"a":"\\ud83d\\ude00' + "y" * 200_000 + '"}}'
