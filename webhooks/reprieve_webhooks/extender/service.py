@@ -188,9 +188,11 @@ class Extender:
             return body
         found = await self._answer_in_place(body, started, is_disconnected)
         if isinstance(found, _UnknownPreemptor):
-            if await self._wait_among_newest(self._wait_for_preemptor(found.uid)) is None:
+            is_known = await self._wait_among_newest(self._wait_for_preemptor(found.uid))
+            if is_known is None:
                 return self._respond(CallOutcome.BUSY)
-            found = await self._answer_in_place(body, started, is_disconnected)
+            if is_known:
+                found = await self._answer_in_place(body, started, is_disconnected)
         if isinstance(found, _UnknownPreemptor):
             found = self._respond(CallOutcome.LATE if is_disconnected() else CallOutcome.BEHIND)
         if found.outcome is not CallOutcome.BUSY:
