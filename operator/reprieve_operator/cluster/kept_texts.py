@@ -36,10 +36,7 @@ _FIRST_KEYS = (
 """What the programs write, and what an eviction in progress depends on. After these, those of gangs
 and then the shortest are kept: a pod that uses each key as it is meant has none too many."""
 _GANG_KEYS = {keys.DISRUPTION_MODE, keys.KOORDINATOR_MODE} | {
-    place.key
-    for dialect in dialects.DIALECTS
-    for place in (*dialects.fields_of(dialect), dialect.is_generated_with)
-    if place is not None
+    place.key for dialect in dialects.DIALECTS for place in dialects.fields_read_of(dialect)
 }
 """A pod that loses its gang would be evicted alone, and the rest of it told nothing."""
 

@@ -147,6 +147,13 @@ def fields_of(dialect: GangDialect) -> Iterator[GangField]:
             yield place
 
 
+def fields_read_of(dialect: GangDialect) -> Iterator[GangField]:
+    """Yield every place that the membership of a pod depends on."""
+    yield from fields_of(dialect)
+    if dialect.is_generated_with is not None:
+        yield dialect.is_generated_with
+
+
 GANG_FIELDS: frozenset[GangField] = frozenset(
     place for dialect in DIALECTS for place in fields_of(dialect)
 )

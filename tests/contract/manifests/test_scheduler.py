@@ -147,7 +147,7 @@ def test_the_components_memory_fits_the_measured_pods_and_all_concurrent_calls()
     )
     assert (
         calls * MIB
-        == (service._MAX_CONCURRENT_READS + service._MAX_CONCURRENT_CALLS)
+        == (service._MAX_WAITING_CALLS + service._MAX_CONCURRENT_CALLS)
         * SETTINGS.max_extender_bytes
     )
     assert f"memory limit of {container['resources']['limits']['memory']}," in page

@@ -47,9 +47,10 @@ U = TypeVar("U")
 
 _MAX_CONCURRENT_CALLS = 2
 """A scheduler makes one call at a time: two schedulers."""
-_MAX_CONCURRENT_READS = 8
-"""Bodies under way, each as large as allowed, or about a pod that no watch shows yet. Beyond that,
-the call that came first is dropped: the body of a scheduler comes at once, and its pod is known."""
+_MAX_WAITING_CALLS = 8
+"""Calls that wait for the rest of their body, each as large as allowed, or for a pod that no watch
+shows yet. Beyond that, the call that came first is dropped: the body of a scheduler comes at once,
+and its pod is known."""
 _WATCH_LAG_SECONDS = 0.5
 """For a watch to see what the scheduler's own watch has seen already; normally milliseconds."""
 _POLL_SECONDS = 0.01
@@ -162,7 +163,8 @@ class Extender:
         self._searches_all_nodes = searches_all_nodes
         self._timeout_seconds, self._monotonic = timeout_seconds, monotonic
         self._in_flight = 0
-        self._body_reads: list[asyncio.Timeout] = []
+        self._waits: list[asyncio.Timeout] = []
+        """Those of the calls that wait, the first first."""
         self._decision_lock = asyncio.Lock()
         self._recordings: set[asyncio.Task[None]] = set()
         self._recording_lock = asyncio.Lock()
@@ -203,16 +205,16 @@ class Extender:
         """Return the result of what a call waits for; `None` if too many calls came after it."""
         # Without this, a few clients that send slowly, or that ask for pods that do not exist,
         # would keep every scheduler out.
-        if len(self._body_reads) >= _MAX_CONCURRENT_READS:
-            self._body_reads.pop(0).reschedule(asyncio.get_running_loop().time())
+        if len(self._waits) >= _MAX_WAITING_CALLS:
+            self._waits.pop(0).reschedule(asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(None) as timeout:
-                self._body_reads.append(timeout)
+                self._waits.append(timeout)
                 try:
                     return await awaited
                 finally:
-                    if timeout in self._body_reads:
-                        self._body_reads.remove(timeout)
+                    if timeout in self._waits:
+                        self._waits.remove(timeout)
         except TimeoutError:
             return None
 

@@ -652,12 +652,12 @@ async def test_a_call_about_more_nodes_than_any_cluster_has_is_counted_as_malfor
 async def test_slow_calls_are_disconnected_and_block_no_other_scheduler() -> None:
     async with serving(read_seconds=5.0) as called:
         slow = [asyncio.create_task(_send_half(called.server)) for _ in range(8)]
-        await until(lambda: len(called.extender._body_reads) == 8)
+        await until(lambda: len(called.extender._waits) == 8)
         assert await called.call({"one": "a"}) == {"one": victims("a")}
         # The connection that had been sending for longest was closed for it.
         assert sorted(await asyncio.gather(*slow)) == [408] * 7 + [503]
         assert called.counted(CallOutcome.BUSY) == 1
-        assert called.extender._body_reads == []
+        assert called.extender._waits == []
 
 
 async def test_a_third_concurrent_call_is_rejected() -> None:
@@ -683,7 +683,7 @@ async def test_calls_about_pods_that_do_not_exist_keep_no_scheduler_out(
             dropped = max(0, len(calls) - 8)
             return (
                 called.counted(CallOutcome.BUSY) == dropped
-                and len(called.extender._body_reads) == len(calls) - dropped
+                and len(called.extender._waits) == len(calls) - dropped
                 and called.extender._in_flight == 0
             )
 

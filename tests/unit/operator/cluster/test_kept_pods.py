@@ -202,10 +202,7 @@ def test_the_mark_and_the_state_of_the_worst_pod_are_kept() -> None:
 
 
 OF_NO_GANG = keys.every_key() - {
-    place.key
-    for dialect in dialects.DIALECTS
-    for place in (*dialects.fields_of(dialect), dialect.is_generated_with)
-    if place is not None
+    place.key for dialect in dialects.DIALECTS for place in dialects.fields_read_of(dialect)
 }
 
 
@@ -215,9 +212,7 @@ def test_a_large_pod_keeps_its_gang(dialect: GangDialect) -> None:
     labels = MARKED | {f"example.com/{number}": "x" for number in range(40)}
     annotations = dict.fromkeys(OF_NO_GANG, "x" * 900) | MARK
     spec: Any = {}
-    for place in (*dialects.fields_of(dialect), dialect.is_generated_with):
-        if place is None:
-            continue
+    for place in dialects.fields_read_of(dialect):
         if place.holder == "spec":
             spec = {"schedulingGroup": {"podGroupName": "3"}}
         else:
