@@ -37,7 +37,9 @@ def up_to(stops: bytes) -> re.Pattern[bytes]:
 _TO_BRACKET = up_to(b"[]{}")
 
 
-def decode(text: bytes | msgspec.Raw, decode_as: type[T], max_brackets: int = sys.maxsize) -> T:
+def decode(
+    text: bytes | str | msgspec.Raw, decode_as: type[T], max_brackets: int = sys.maxsize
+) -> T:
     """Decode JSON; very deep values become null. Raises `msgspec.MsgspecError`.
 
     `max_brackets`: as in `decode_by`.
@@ -45,7 +47,8 @@ def decode(text: bytes | msgspec.Raw, decode_as: type[T], max_brackets: int = sy
     try:
         return msgspec.json.decode(text, type=decode_as)
     except RecursionError:
-        return _decode_deep(msgspec.json.Decoder(decode_as), bytes(text), max_brackets)
+        whole = text.encode() if isinstance(text, str) else bytes(text)
+        return _decode_deep(msgspec.json.Decoder(decode_as), whole, max_brackets)
 
 
 def decode_by(decoder: msgspec.json.Decoder[T], text: bytes, max_brackets: int) -> T:

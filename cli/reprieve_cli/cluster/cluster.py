@@ -12,7 +12,7 @@ import msgspec
 from reprieve_policy.kube.kinds import ServedKind
 from reprieve_policy.kube.objects import ObjectMeta, Resource
 from reprieve_policy.kube.template_kinds import TemplateKinds
-from reprieve_runtime import templates
+from reprieve_runtime import deep, templates
 from reprieve_runtime.client.api import Api, ApiError, PartialObjectMetadata
 
 from .cluster_policy import POLICY_NAME, POLICY_NAMESPACE, ClusterPolicy
@@ -65,7 +65,7 @@ class ClusterReader:
         try:
             async for page, _ in self._api.list_pages(path, msgspec.Raw, limit=PAGE_SIZE):
                 for text in page:
-                    found = self._decode(path, text, partial(msgspec.json.decode, type=decode_as))
+                    found = self._decode(path, text, partial(deep.decode, decode_as=decode_as))
                     if found is not None:
                         take(found)
         except ApiError as error:
@@ -183,18 +183,18 @@ class ClusterReader:
         try:
             return read(text)
         except msgspec.ValidationError as error:
-            metadata = msgspec.json.decode(text, type=PartialObjectMetadata).metadata
+            metadata = deep.decode(text, PartialObjectMetadata).metadata
             self._report(f"{path}: {metadata.namespace}/{metadata.name}: {error}")
             return None
 
 
 def _read_as(kind: str, text: msgspec.Raw) -> Resource:
     """Decode an item of a list, which does not contain its kind."""
-    return replace(msgspec.json.decode(text, type=Resource), kind=kind)
+    return replace(deep.decode(text, Resource), kind=kind)
 
 
 def _read_templates(paths: Sequence[str], text: msgspec.Raw) -> Resource:
-    return templates.read(msgspec.json.decode(text), paths)
+    return templates.read(deep.decode(text, dict), paths)
 
 
 class _ServedResource(msgspec.Struct):

@@ -13,6 +13,7 @@ from reprieve_policy.admission import manifest_form
 from reprieve_policy.kube.objects import Resource
 from reprieve_policy.kube.values.text import show
 from reprieve_policy.verdict import Violation, ViolationKind, quote
+from reprieve_runtime import deep
 
 from . import field_paths
 
@@ -75,11 +76,18 @@ def decode(document: dict[str, Any], written: Written) -> Decoded:
     return Decoded(None, tuple(violations))
 
 
-def without_nulls(value: Any) -> Any:
-    """Return a document without the fields that are `null`."""
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+def without_nulls(value: Any, levels: int = deep.MAX_DEPTH) -> Any:
+    """Return a document without the fields that are `null`.
+
+    What is deeper than the levels stays as it is: no rule reads it.
+    """
+    if levels and isinstance(value, dict):
+        return {
+            key: without_nulls(item, levels - 1) for key, item in value.items() if item is not None
+        }
+    if levels and isinstance(value, list):
+        return [without_nulls(item, levels - 1) for item in value]
+    return value
 
 
 def as_written(violation: Violation, written: Written) -> Violation:

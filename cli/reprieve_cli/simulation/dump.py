@@ -15,6 +15,7 @@ from reprieve_cli.manifests.sources import SourceText, Unreadable
 from reprieve_cli.output.finding import printable
 from reprieve_cli.output.progress import ProgressCounter
 from reprieve_policy.kube.objects import group_of
+from reprieve_runtime import deep
 
 from .snapshot_builder import BY_GROUP_KIND, OBJECT_KINDS, ObjectKind, SnapshotBuilder
 
@@ -118,7 +119,7 @@ def _add(
 ) -> None:
     try:
         if isinstance(item.content, msgspec.Raw):
-            object_kind.add(builder, msgspec.json.decode(item.content, type=object_kind.decode_as))
+            object_kind.add(builder, deep.decode(item.content, object_kind.decode_as))
         else:
             object_kind.add(builder, msgspec.convert(item.content, object_kind.decode_as))
     except msgspec.ValidationError as error:
@@ -153,7 +154,7 @@ def _decode_list(content: str) -> _TypedList | None:
     if content.lstrip()[:1] != "{":
         return None
     try:
-        return msgspec.json.decode(content, type=_TypedList)
+        return deep.decode(content, _TypedList)
     except msgspec.DecodeError:
         return None
 
@@ -166,7 +167,7 @@ def _listed(file: str, listed: _TypedList, content: str) -> Iterator[_DumpItem |
     for index, item in enumerate(listed.items):
         location = f"{file}: items.{index}"
         try:
-            typed = msgspec.json.decode(item, type=_TypeMeta)
+            typed = deep.decode(item, _TypeMeta)
         except msgspec.ValidationError as error:
             yield f"{location}: {error}"
             continue

@@ -16,6 +16,7 @@ from reprieve_cli.manifests import sources
 from reprieve_cli.output import progress
 from reprieve_policy.kube.kinds import KINDS
 from reprieve_testing.safe_texts import is_showable
+from reprieve_testing.servers import deep_json
 
 DOCS = Path(__file__).parents[4] / "docs" / "simulate"
 AT = ("--at", "2026-11-21T12:00:00Z")
@@ -640,6 +641,34 @@ def test_unreadable_objects_of_a_dump_are_reported_and_the_rest_is_evaluated(
     assert lines[1].startswith(
         f"unreadable: {tmp_path}/c.json: items.16: Pod: Expected `str | null`, got `int`"
     )
+
+
+def test_very_deep_objects_of_a_dump_are_read(tmp_path: Path) -> None:
+    whole = cluster()
+    wanted = run(DOCS / "urgent.yaml", write(tmp_path, "shallow.json", whole))
+    whole["items"] = [deep_json.deepened(each) for each in whole["items"]]
+    dumped = tmp_path / "deep.json"
+    dumped.write_text(deep_json.dumps(whole))
+    assert run(DOCS / "urgent.yaml", dumped) == wanted
+    alone = [tmp_path / f"{number}.json" for number in range(len(whole["items"]))]
+    for file, item in zip(alone, whole["items"], strict=True):
+        file.write_text(deep_json.dumps(item))
+    assert run(DOCS / "urgent.yaml", *alone) == wanted
+
+
+@pytest.mark.parametrize("levels", [600, 100_000])
+def test_a_very_deep_preemptor_is_simulated_or_refused_in_one_sentence(
+    levels: int, tmp_path: Path
+) -> None:
+    pod = preemptor()
+    pod["metadata"]["managedFields"] = "DEEP"
+    file = tmp_path / "pod.json"
+    file.write_text(json.dumps(pod).replace('"DEEP"', "[" * levels + "]" * levels))
+    done = run(file, DOCS / "cluster.yaml")
+    if levels == 600:
+        assert (done.status, done.stderr) == (0, "")
+    else:
+        assert (done.status, done.stderr) == (2, f"reprieve: {file}: line 1: nested too deeply\n")
 
 
 def test_required_kinds_that_a_dump_lacks_are_reported(tmp_path: Path) -> None:
