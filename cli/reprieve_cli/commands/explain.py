@@ -94,7 +94,8 @@ async def _explain(api: Api, *, namespace: str, subject: str, is_json: bool) -> 
 class _GangReader:
     """Finds the other pods of a gang; lists the pods of the namespace once, if one is in a gang.
 
-    Without this, a gang of 200 pods would be listed and decoded 200 times.
+    Without this, a gang of 200 pods would be listed and decoded 200 times. Jobs and PodGroups are
+    read for the members of the gang only: a namespace may have thousands of others.
     """
 
     def __init__(self, api: Api, context: PodContext, facts: Facts, now: datetime) -> None:
@@ -102,24 +103,31 @@ class _GangReader:
         self._context = context
         self._facts = facts
         self._now = now
-        self._members: Mapping[GangKey, Sequence[ScheduledPod]] | None = None
+        self._pods: Mapping[GangKey, Sequence[Pod]] | None = None
+        self._members: dict[GangKey, Sequence[ScheduledPod]] = {}
 
     async def read_others(self, own: ScheduledPod) -> Sequence[ScheduledPod]:
         """Return the other pods of its gang that occupy a node."""
         if own.gang is None:
             return ()
-        if self._members is None:
-            self._members = await self._read_members(own.namespace)
-        return [each for each in self._members.get(own.gang, ()) if each.uid != own.uid]
+        if self._pods is None:
+            self._pods = await self._read_pods(own.namespace)
+        if own.gang not in self._members:
+            self._members[own.gang] = [
+                await _scheduled_pod(self._context, pod, self._facts, self._now)
+                for pod in self._pods.get(own.gang, ())
+            ]
+        return [each for each in self._members[own.gang] if each.uid != own.uid]
 
-    async def _read_members(self, namespace: str) -> Mapping[GangKey, Sequence[ScheduledPod]]:
-        members = defaultdict[GangKey, list[ScheduledPod]](list)
+    async def _read_pods(self, namespace: str) -> Mapping[GangKey, Sequence[Pod]]:
+        pods = defaultdict[GangKey, list[Pod]](list)
         async for pod in list_active_pods(self._api, namespace, {}):
             if pod.occupies_node:
-                found = await _scheduled_pod(self._context, pod, self._facts, self._now)
-                if found.gang is not None:
-                    members[found.gang].append(found)
-        return members
+                # A gang does not depend on its pods' Jobs.
+                alone = snapshot_builder.scheduled_pod_of(pod, self._facts, now=self._now)
+                if alone.gang is not None:
+                    pods[alone.gang].append(pod)
+        return pods
 
 
 async def _explain_pod(

@@ -8,6 +8,7 @@ import pytest
 
 from reprieve_cli.commands import explain
 from reprieve_policy import keys
+from reprieve_testing.servers import deep_json
 from reprieve_testing.servers.stub_api import stub_api
 
 PODS = "/api/v1/namespaces/team/pods"
@@ -182,3 +183,40 @@ async def test_the_pods_of_a_gang_are_listed_once_whatever_their_number(
     assert [each["pod"] for each in found] == ["a", "b", "c", "d"]
     # The Job's own pods, and all of the namespace for the members of the gang.
     assert stub.calls[PODS] == 2
+
+
+async def test_only_the_jobs_of_the_gang_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def of_job(pod: Any, job: str) -> Any:
+        (owner,) = pod["metadata"]["ownerReferences"]
+        metadata = {"labels": GANG, **pod["metadata"], "ownerReferences": [owner | {"name": job}]}
+        return {**pod, "metadata": metadata}
+
+    gang = [of_job(a_gang_pod(name), f"train-{name}") for name in ("a", "b")]
+    others = [of_job(a_gang_pod(f"other-{n}"), f"other-{n}") for n in range(3)]
+    for number, other in enumerate(others):
+        other["metadata"]["labels"] = {keys.POD_GROUP: "h"} if number else {}
+    jobs = "/apis/batch/v1/namespaces/team/jobs"
+    collections = {
+        PODS: {pod["metadata"]["name"]: pod for pod in (*gang, *others)},
+        jobs: {f"train-{name}": JOB for name in ("a", "b")},
+        CLASSES: {},
+        "/api/v1/namespaces": {"team": {"kind": "Namespace", "metadata": {"name": "team"}}},
+        "/api/v1/namespaces/reprieve-system/configmaps": {},
+        "/api/v1/nodes": {"n": {"metadata": {"name": "n"}}},
+    }
+    async with stub_api(tmp_path, collections=collections) as (stub, api):
+        stub.lists_released.set()
+        assert await explain._explain(api, namespace="team", subject="a", is_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["pod"] == "a"
+    assert {path for path in stub.calls if path.startswith(jobs)} == {
+        f"{jobs}/train-a",
+        f"{jobs}/train-b",
+    }
+
+
+async def test_a_very_deep_quota_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quota = deep_json.deepened(a_quota("4"))
+    text, _ = await pending(tmp_path, capsys, quota, is_json=False)
+    assert f"it takes no victims: {REFUSED}\n" in text
