@@ -39,16 +39,19 @@ def refuse_empty(
 
 
 class NamespaceNameType(click.ParamType[str]):
-    """The name of a Namespace; unless `is_required`, empty means none, as for kubectl."""
+    """The name of a Namespace."""
 
     name = "text"
 
-    def __init__(self, *, is_required: bool = False) -> None:
-        self._is_required = is_required
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name, or end the command with a usage error."""
-        if (value or self._is_required) and (violation := namespace_violation(value)):
+        """Return the name, or end the command with a usage error.
+
+        Without the refusal of an empty one, some commands would take the context's namespace, and
+        others all namespaces.
+        """
+        if not str(value).strip():
+            self.fail("the name of the Namespace is empty", param, ctx)
+        if violation := namespace_violation(value):
             self.fail(violation, param, ctx)
         return str(value)
 

@@ -32,7 +32,6 @@ FORMATS = {"text": "text", "json": "document", "sarif": "sarif", "github": "gith
     "-n",
     "--namespace",
     type=NamespaceNameType(),
-    default="",
     help="Namespace of objects that name none.",
 )
 @click.option("-o", "--output", type=click.Choice(list(FORMATS)), default="text", show_default=True)
@@ -52,7 +51,7 @@ def command(
     *,
     recursive: bool,
     policy: Sequence[str],
-    namespace: str,
+    namespace: str | None,
     output: str,
     exclude: Sequence[str],
     strict: bool,
@@ -67,7 +66,7 @@ def command(
     rest is checked).
     """
     summary = Summary()
-    reader = InputReader(namespace, exclude, summary)
+    reader = InputReader(namespace or "", exclude, summary)
     found = chain(reader.read(files, recursive=recursive), reader.read_policy(policy))
     items = list(track(found, "objects read"))
     findings = _findings(items, collect(items, is_complete=bool(policy)), summary)

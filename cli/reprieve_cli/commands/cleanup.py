@@ -74,7 +74,7 @@ class _OperatorLocation(NamedTuple):
 @click.option("--force", is_flag=True, help="Clean up even if the operator is running.")
 @click.option(
     "--operator-namespace",
-    type=NamespaceNameType(is_required=True),
+    type=NamespaceNameType(),
     default=NAMESPACE,
     show_default=True,
     help="Namespace of the operator.",

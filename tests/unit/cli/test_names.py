@@ -85,6 +85,20 @@ BLANK: dict[str, Sequence[str]] = {
 """What a variable that is not set would leave empty. Without the refusal, all pods would count."""
 
 
+WITH_NAMESPACE = [name for name, found in parameters() if "--namespace" in found.opts]
+
+
+@pytest.mark.parametrize("command", WITH_NAMESPACE)
+@pytest.mark.parametrize("blank", ["", " "], ids=["empty", "a space"])
+def test_a_blank_namespace_is_no_other_one(command: str, blank: str) -> None:
+    """Without this, `-n "$TEAM"` would clean the context's namespace, or check all of them."""
+    result = run(command, "-n", blank)
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1] == (
+        "Error: Invalid value for '-n' / '--namespace': the name of the Namespace is empty"
+    )
+
+
 @pytest.mark.parametrize("words", BLANK.values(), ids=BLANK)
 @pytest.mark.parametrize("blank", ["", " ", " \t\n"], ids=["empty", "a space", "white space"])
 def test_what_is_blank_is_refused(words: Sequence[str], blank: str) -> None:
