@@ -19,7 +19,7 @@ LEASE = "reprieve-operator"
 WEBHOOKS = "reprieve-webhooks"
 """The name of both webhook configurations, and of the webhooks' Deployment."""
 _CLOCK_SKEW = timedelta(seconds=30)
-"""The largest difference assumed between the clocks of this machine and the operator."""
+"""The largest difference assumed between the clocks of the API server and the operator."""
 
 T = TypeVar("T")
 
@@ -60,9 +60,10 @@ class Installation:
         )
 
 
-async def read(api: Api, now: datetime) -> Installation:
+async def read(api: Api) -> Installation:
     """Read the webhook configuration and, in the namespace of its Service, the Lease.
 
+    The Lease is judged by the API server's time: the clock of a user's machine may be minutes off.
     Of the two configurations the mutating one is read: the other holds the secret path of the
     guard, which users must not be able to read.
     """
@@ -70,7 +71,7 @@ async def read(api: Api, now: datetime) -> Installation:
     mutating = await read_if_allowed(api, path, WebhookConfiguration)
     namespace = _namespace_of(mutating)
     lease = await read_if_allowed(api, object_path("leases", namespace, LEASE), Lease)
-    leader = lease if isinstance(lease, Absence) else leader_of(lease, now)
+    leader = lease if isinstance(lease, Absence) else leader_of(lease, api.server_time.now())
     return Installation(namespace=namespace, mutating=mutating, leader=leader)
 
 

@@ -10,7 +10,7 @@ are still to be recreated are named, and their records stay: they are the only c
 """
 
 from collections.abc import AsyncIterator, Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -219,7 +219,7 @@ async def _lease_holder(api: Api, lease: str) -> str:
         if not error.is_not_found:
             raise
         return ""
-    return leader_of(found, datetime.now(UTC)).holder
+    return leader_of(found, api.server_time.now()).holder
 
 
 async def _clean_kind(
@@ -277,5 +277,6 @@ async def _build_patch(api: Api, path: str, kind: str, metadata: ObjectMeta) -> 
     if kind == _POD:
         return build_pod_patch(metadata)
     if kind == _JOB and keys.SUSPENDED in labels_of(metadata):
-        return build_job_patch(await api.get(path, Job), datetime.now(UTC))
+        job = await api.get(path, Job)
+        return build_job_patch(job, api.server_time.now())
     return build_owner_patch(metadata)

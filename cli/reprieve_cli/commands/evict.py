@@ -4,7 +4,6 @@ It sets the mark that schedulers set, and needs the same right.
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 
 import click
@@ -65,7 +64,7 @@ async def _evict(api: Api, *, target: ClusterTarget, options: EvictOptions) -> i
     if not pods:
         echo("no pods match", err=True)
         return 0
-    found = await installation.read(api, datetime.now(UTC))
+    found = await installation.read(api)
     if found.is_absent:
         echo(
             "reprieve: Reprieve is not installed in this cluster, or under other names: no pod is "

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 
 import click
 
@@ -47,8 +46,8 @@ def command(target: ClusterTarget, *, output: str) -> None:
 
 
 async def _show(api: Api, *, is_json: bool) -> int:
-    now = datetime.now(UTC)
-    rows = build_rows(await _read(api, now), now)
+    state = await _read(api)
+    rows = build_rows(state, api.server_time.now())
     if is_json:
         echo(to_json([asdict(row) for row in rows]))
     else:
@@ -70,8 +69,8 @@ def build_text(rows: Sequence[StatusRow]) -> list[str]:
     return lines
 
 
-async def _read(api: Api, now: datetime) -> ClusterState:
-    found = await installation.read(api, now)
+async def _read(api: Api) -> ClusterState:
+    found = await installation.read(api)
     path = object_path("validatingwebhookconfigurations", None, WEBHOOKS)
     return ClusterState(
         installation=found,

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from reprieve_cli.cluster.connection import ClusterTarget
 from reprieve_cli.commands import cleanup
 from reprieve_policy import keys
 from reprieve_policy.kube.owners import LEDGER_KINDS
+from reprieve_policy.kube.values import timestamp
 from reprieve_runtime.client.api import Api
 from reprieve_runtime.client.paths import object_path
 from reprieve_testing.servers.stub_api import StubApi, stub_api
@@ -21,6 +24,7 @@ PODS = object_path("pods", "team")
 OWNERS = [object_path(owner.resource, "team") for owner in LEDGER_KINDS.values()]
 JOBS = object_path("jobs", "team")
 RECORDS = object_path("controllerrevisions", OPERATOR.namespace)
+LEASES = object_path("leases", OPERATOR.namespace)
 PENDING = (
     "team/pod/train is still to be recreated: its manifest is only in controllerrevision/r in "
     "namespace reprieve-system\n"
@@ -45,7 +49,7 @@ async def served(tmp_path: Path) -> AsyncIterator[tuple[StubApi, Api]]:
         PODS: {"x": {"metadata": victim}},
         **{path: {"x": with_ledger("x")} for path in OWNERS},
         RECORDS: {"r": {"metadata": record}},
-        object_path("leases", OPERATOR.namespace): {},
+        LEASES: {},
     }
     async with stub_api(tmp_path, collections=collections) as (stub, api):
         stub.lists_released.set()
@@ -118,3 +122,18 @@ async def test_a_job_that_cannot_be_read_keeps_no_other_from_being_cleaned(
     assert await run(api) == 1
     assert cleaned(stub) == [PODS, *OWNERS]
     assert capsys.readouterr().err == f"team/job/a: not for you\n{PENDING}"
+
+
+async def test_while_an_operator_leads_by_the_api_servers_clock_nothing_is_cleaned(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub, api = served
+    # Beside the API server's, the clock of this machine is ten minutes ahead.
+    server_now = datetime.now(UTC) - timedelta(minutes=10)
+    stub.date = format_datetime(server_now, usegmt=True)
+    spec: dict[str, Any] = {"holderIdentity": "operator-1", "leaseDurationSeconds": 15}
+    spec["renewTime"] = timestamp.render(server_now)
+    stub.collections[LEASES] = {OPERATOR.lease: {"spec": spec}}
+    assert await run(api) == 2
+    assert cleaned(stub) == []
+    assert "the operator is running (operator-1 holds its lease)" in capsys.readouterr().err

@@ -92,6 +92,8 @@ class StubApi:
     up."""
     retry_after: str = "0"
     """The header `Retry-After` of a refused page."""
+    date: str = ""
+    """The header `Date` of each answer, where it is not that of this machine's clock."""
     is_failing: bool = False
     is_logged_out: bool = False
     """The credentials of the client have expired."""
@@ -112,7 +114,10 @@ class StubApi:
             return await self.exec(request)
         self.accepts.append((request.method, request.path_qs, request.headers.get("Accept", "")))
         handlers = {"PATCH": self._patch, "DELETE": self._delete}
-        return await handlers.get(request.method, self.answer)(request)
+        response = await handlers.get(request.method, self.answer)(request)
+        if self.date:
+            response.headers["Date"] = self.date
+        return response
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path
