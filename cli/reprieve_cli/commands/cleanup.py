@@ -97,8 +97,9 @@ def command(
     Stop the operator first; afterwards remove the webhook configurations and policies (kubectl
     delete -k). A victim whose state is removed stays as it is. Bare pods that are still to be
     recreated are listed: their manifests are in the operator's namespace and are deleted with it.
-    Needs the rights to update pods and their owners, to list controllerrevisions in the operator's
-    namespace, and "cancel" and "report" on softevictions.reprieve.dev.
+    Needs the rights to update pods and their owners, to get leases and list controllerrevisions in
+    the operator's namespace, and "cancel" and "report" on softevictions.reprieve.dev. With --force,
+    leases are not needed.
 
     Exit status: 0 all is removed; 1 something is left, which is named; 2 the command failed.
     """
@@ -160,7 +161,7 @@ def _removals(metadata: ObjectMeta, labels: Iterable[str], annotations: Iterable
 async def _cleanup(
     api: Api, *, target: ClusterTarget, operator: _OperatorLocation, is_dry_run: bool, force: bool
 ) -> int:
-    holder = await _lease_holder(api, object_path("leases", *operator))
+    holder = await _lease_holder(api, object_path("leases", *operator), force=force)
     if holder and not force:
         echo(
             f"reprieve: the operator is running ({holder} holds its lease) and would write again: "
@@ -211,14 +212,17 @@ async def _warn_of_pending_bare_pods(
         )
 
 
-async def _lease_holder(api: Api, lease: str) -> str:
-    """Return the identity of the operator that holds the Lease; empty if none does."""
+async def _lease_holder(api: Api, lease: str, *, force: bool) -> str:
+    """Return the identity of the operator that holds the Lease; empty if none does.
+
+    With `force`, also empty if the user may not read the Lease.
+    """
     try:
         found = await api.get(lease, Lease)
     except ApiError as error:
-        if not error.is_not_found:
-            raise
-        return ""
+        if error.is_not_found or (force and error.is_forbidden):
+            return ""
+        raise
     return leader_of(found, api.server_time.now()).holder
 
 

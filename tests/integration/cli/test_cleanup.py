@@ -14,7 +14,7 @@ from reprieve_cli.commands import cleanup
 from reprieve_policy import keys
 from reprieve_policy.kube.owners import LEDGER_KINDS
 from reprieve_policy.kube.values import timestamp
-from reprieve_runtime.client.api import Api
+from reprieve_runtime.client.api import Api, ApiError
 from reprieve_runtime.client.paths import object_path
 from reprieve_testing.servers.stub_api import StubApi, stub_api
 
@@ -56,10 +56,10 @@ async def served(tmp_path: Path) -> AsyncIterator[tuple[StubApi, Api]]:
         yield stub, api
 
 
-async def run(api: Api) -> int:
+async def run(api: Api, *, force: bool = False) -> int:
     async with asyncio.timeout(60):
         return await cleanup._cleanup(
-            api, target=TARGET, operator=OPERATOR, is_dry_run=False, force=False
+            api, target=TARGET, operator=OPERATOR, is_dry_run=False, force=force
         )
 
 
@@ -137,3 +137,20 @@ async def test_while_an_operator_leads_by_the_api_servers_clock_nothing_is_clean
     assert await run(api) == 2
     assert cleaned(stub) == []
     assert "the operator is running (operator-1 holds its lease)" in capsys.readouterr().err
+
+
+async def test_force_needs_no_right_to_read_the_lease(
+    served: tuple[StubApi, Api], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub, api = served
+    stub.barred.add(f"{LEASES}/{OPERATOR.lease}")
+    with pytest.raises(ApiError, match="not for you"):
+        await run(api)
+    assert cleaned(stub) == []
+    assert await run(api, force=True) == 0
+    assert cleaned(stub) == [PODS, *OWNERS]
+    assert capsys.readouterr().err == PENDING
+
+
+def test_the_rights_that_it_needs_are_in_its_help() -> None:
+    assert "to get leases" in str(cleanup.command.help)
