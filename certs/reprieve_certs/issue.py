@@ -53,7 +53,12 @@ class ServingNames:
 
     def are_all_in(self, certificate: x509.Certificate) -> bool:
         """True if `certificate` is valid for each of the names."""
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        try:
+            names = certificate.extensions.get_extension_for_class(
+                x509.SubjectAlternativeName
+            ).value
+        except x509.ExtensionNotFound:
+            return False
         dns, ips = (
             names.get_values_for_type(x509.DNSName),
             names.get_values_for_type(x509.IPAddress),

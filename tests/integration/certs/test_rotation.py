@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.verification import PolicyBuilder, Store
 
@@ -258,6 +259,29 @@ async def test_a_new_name_is_in_the_next_certificate():
         renewal.decide_renewal(NOW, rotation.bundle, wanted, is_next_trusted=False)
         is RenewalStep.ISSUE_SERVING
     )
+
+
+async def test_a_certificate_without_any_names_is_issued_anew():
+    rotation = CertificateRotation()
+    await rotation.step(timedelta())
+    before, serving = rotation.bundle, rotation.bundle.serving
+    builder = x509.CertificateBuilder(
+        issuer_name=serving.certificate.issuer,
+        subject_name=serving.certificate.subject,
+        public_key=serving.certificate.public_key(),
+        serial_number=1,
+        not_valid_before=serving.certificate.not_valid_before_utc,
+        not_valid_after=serving.certificate.not_valid_after_utc,
+    )
+    nameless = builder.sign(before.ca.key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    rotation.secret.stored = StoredSecret(
+        {**rotation.secret.stored.data, "tls.crt": nameless}, rotation.secret.stored.version
+    )
+    await rotation.step(timedelta(minutes=1))
+
+    assert rotation.bundle.ca.certificate == before.ca.certificate
+    assert NAMES.are_all_in(rotation.bundle.serving.certificate)
+    rotation.assert_all_are_trusted()
 
 
 async def test_a_failing_pass_is_logged_without_secrets_and_tried_again(
