@@ -130,7 +130,10 @@ class _SettingOption(click.Option):
 
 
 def _read_file(ctx: click.Context, _config: click.Parameter, path: str | None) -> None:
-    """Take the file's settings as defaults; their values become texts, like those of flags."""
+    """Take the file's settings as defaults; their values become texts, like those of flags.
+
+    `null` counts as unset.
+    """
     if path is None:
         return
     try:
@@ -148,4 +151,5 @@ def _read_file(ctx: click.Context, _config: click.Parameter, path: str | None) -
     ctx.default_map = {
         name: ",".join(map(str, value)) if isinstance(value, list) else str(value)
         for name, value in document.items()
+        if value is not None
     }

@@ -100,6 +100,14 @@ def test_an_empty_variable_is_an_empty_value(tmp_path: Path) -> None:
     assert loaded == Example(name="", names=())
 
 
+def test_null_in_the_file_counts_as_unset(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    names = ("name", "port", "share", "is_on", "names", "file")
+    file.write_text(json.dumps(dict.fromkeys(names)))
+    assert load(["--config", str(file)]) == Example()
+    assert load(["--config", str(file)], REPRIEVE_FILE="/x") == Example(file=Path("/x"))
+
+
 @pytest.mark.parametrize("text", ["[]", "{", None], ids=["a list", "half a file", "no file"])
 def test_an_unreadable_file_ends_the_program(text: str | None, tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
