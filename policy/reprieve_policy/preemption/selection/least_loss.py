@@ -17,7 +17,7 @@ With up to ten units on a node, and 200 budgets of all their pods together, the 
 alike pods that no budget covers (`alike_pods`), only the first `maxVictims` count, because no other
 is ever in the first set. With more it is greedy: as many as possible are reprieved, the greatest
 loss first, the greatest loss for its size first, and in the order of `victimOrder: priority`; the
-best of the three sets is taken.
+best of the three sets is taken. Where these have more than `maxVictims` units, few large ones go.
 """
 
 from collections import Counter
@@ -353,22 +353,23 @@ def _select_greedily(
     units = victim_units.units_of(possible, eligibility)
     numbers = _weights(units, eligibility)
     weights = {_uid(unit): weight for unit, weight in zip(units, numbers, strict=True)}
-    needed = victim_units.needed_members(
-        possible, spare, lambda pod: victim_units.loss_as_member(pod, snapshot.now)
+    beside_needed = capacity.copy()
+    kept = victim_units.keep_needed_members(
+        possible,
+        spare,
+        beside_needed,
+        lambda pod: victim_units.loss_as_member(pod, snapshot.now),
     )
-    kept = {pod.uid for pod in needed}
-    free = [unit for unit in units if _uid(unit) not in kept]
+    uids = {pod.uid for pod in kept or ()}
+    free = [unit for unit in units if _uid(unit) not in uids]
 
     def reprieve(loss: Callable[[VictimUnit], float]) -> Selection | None:
-        left = capacity.copy()
-        for pod in needed:
-            left.add_pod(pod)
-        if not left.fits:
+        if kept is None:
             return None
         ranked: list[tuple[SortKey, VictimUnit]] = [
             ((-loss(unit), -weights[_uid(unit)]), unit) for unit in free
         ]
-        return priority_order.reprieve_units(ranked, left, eligibility)
+        return priority_order.reprieve_units(ranked, beside_needed.copy(), eligibility)
 
     def key(units: Sequence[VictimUnit]) -> _SetKey:
         weight = sum(weights[_uid(unit)] for unit in units)

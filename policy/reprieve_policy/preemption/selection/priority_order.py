@@ -5,7 +5,7 @@ for gangs evicted as a unit: pods that a budget protects are reprieved first, in
 important first. Linear in the node's pods.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 
 from . import victim_units
@@ -31,17 +31,24 @@ def select(
 
     No possible victim is counted there yet. `spare`: how many pods each gang can lose.
     """
-    now = eligibility.snapshot.now
-    needed = victim_units.needed_members(
-        possible, spare, lambda pod: victim_units.importance_as_member(pod, now)
+    now, most = eligibility.snapshot.now, eligibility.snapshot.settings.max_victims
+    without_any = capacity.copy() if len(possible) > most else None
+    kept = victim_units.keep_needed_members(
+        possible,
+        spare,
+        capacity,
+        lambda pod: victim_units.importance_as_member(pod, now),
+        # Without this, a gang of a large and a tiny pod that may lose one of them would keep every
+        # preemptor from the large one.
+        lambda pod: victim_units.size_as_member(pod, demand.amounts, now),
     )
-    for pod in needed:
-        capacity.add_pod(pod)
-    uids = {pod.uid for pod in needed}
-    possible = [pod for pod in possible if pod.uid not in uids] if uids else possible
-    if not capacity.fits:
-        return DryRunStatus.TOO_SMALL if possible else DryRunStatus.NO_VICTIMS
-    found = _minimize_victims(possible, demand, capacity, eligibility)
+    if kept is None or not capacity.fits:
+        may_go = any(pod.gang is None or spare.get(pod.gang, 1) for pod in possible)
+        return DryRunStatus.TOO_SMALL if may_go else DryRunStatus.NO_VICTIMS
+    found = _minimize_victims(without(possible, kept), demand, capacity, eligibility)
+    if without_any is not None and len(found.units) > most:
+        # Without this, a few more small pods on a node would keep a preemptor from a large one.
+        return _largest_victims(possible, spare, demand, without_any, eligibility) or found
     return found if found.units else None
 
 
@@ -70,6 +77,43 @@ def _minimize_victims(
     )
     is_better = len(fewer.units) < len(first.units) and fewer.violations <= first.violations
     return fewer if is_better else first
+
+
+def _largest_victims(
+    possible: Sequence[ScheduledPod],
+    spare: Mapping[GangKey, int],
+    demand: CombinedDemand,
+    capacity: RemainingCapacity,
+    eligibility: Eligibility,
+) -> Selection | None:
+    """Return few large victims, whatever their priority; `None`: more than `maxVictims`."""
+    now, most = eligibility.snapshot.now, eligibility.snapshot.settings.max_victims
+    kept = victim_units.keep_needed_members(
+        possible,
+        spare,
+        capacity,
+        lambda pod: victim_units.size_as_member(pod, demand.amounts, now),
+    )
+    if kept is None:
+        return None
+    ranked: list[tuple[SortKey, VictimUnit]] = [
+        (
+            (
+                victim_units.share_of(unit, demand.amounts),
+                *victim_units.scheduler_order(unit, now),
+            ),
+            unit,
+        )
+        for unit in victim_units.units_of(without(possible, kept), eligibility)
+    ]
+    found = reprieve_units(ranked, capacity, eligibility)
+    return found if len(found.units) <= most else None
+
+
+def without(pods: Sequence[ScheduledPod], kept: Collection[ScheduledPod]) -> Sequence[ScheduledPod]:
+    """Return the pods that are not kept."""
+    uids = {pod.uid for pod in kept}
+    return [pod for pod in pods if pod.uid not in uids] if uids else pods
 
 
 def reprieve_units(

@@ -8,13 +8,14 @@ cost come before age (document 001).
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
+from itertools import chain, islice
 from typing import NamedTuple
 
 from reprieve_policy.config.settings import LOSS
 
 from . import totals
 from .eligibility import Eligibility
+from .node_fit import RemainingCapacity
 from .snapshot import GangInfo, GangKey, ScheduledPod
 from .totals import GangTotals
 
@@ -76,24 +77,31 @@ def units_of(pods: Iterable[ScheduledPod], eligibility: Eligibility) -> list[Vic
     return units
 
 
-def needed_members(
+def keep_needed_members(
     possible: Iterable[ScheduledPod],
     spare: Mapping[GangKey, int],
-    order: Callable[[ScheduledPod], SortKey],
-) -> list[ScheduledPod]:
-    """Return the pods that their gangs need, the first by `order`, though each could lose one.
+    capacity: RemainingCapacity,
+    *orders: Callable[[ScheduledPod], SortKey],
+) -> list[ScheduledPod] | None:
+    """Return the pods that their gangs need, though each could lose one; count them in `capacity`.
 
-    `spare`: how many pods each gang can lose.
+    Those that fit beside the demand, the first by the first of `orders` with which enough do;
+    `None`: with none. `spare`: how many pods each gang can lose.
     """
     by_gang: dict[GangKey, list[ScheduledPod]] = {key: [] for key in spare}
     for pod in possible:
         if pod.gang in by_gang:
             by_gang[pod.gang].append(pod)
-    return [
-        pod
-        for key, members in by_gang.items()
-        for pod in sorted(members, key=order)[: len(members) - spare[key]]
-    ]
+    needed = {key: len(members) - spare[key] for key, members in by_gang.items()}
+    for order in orders:
+        kept: list[ScheduledPod] = []
+        for key, members in by_gang.items():
+            fitting = (pod for pod in sorted(members, key=order) if capacity.try_add((pod,)))
+            kept += islice(fitting, needed[key])
+        if len(kept) == sum(needed.values()):
+            return kept
+        capacity.remove_pods(*kept)
+    return None
 
 
 def scheduler_order(unit: VictimUnit, now: datetime) -> SortKey:
@@ -132,13 +140,11 @@ def smallest_first(unit: VictimUnit, wanted: Mapping[str, int], now: datetime) -
 
 def share_of(unit: VictimUnit, wanted: Mapping[str, int]) -> float:
     """Return how much of what is wanted the unit releases on the node, summed over resources."""
-    return sum(
-        [
-            pod.amounts.get(name, 0) / amount
-            for pod in unit.on_node
-            for name, amount in wanted.items()
-        ]
-    )
+    return sum([_share_of_pod(pod, wanted) for pod in unit.on_node])
+
+
+def _share_of_pod(pod: ScheduledPod, wanted: Mapping[str, int]) -> float:
+    return sum([pod.amounts.get(name, 0) / amount for name, amount in wanted.items()])
 
 
 def importance_as_member(pod: ScheduledPod, now: datetime) -> SortKey:
@@ -149,6 +155,11 @@ def importance_as_member(pod: ScheduledPod, now: datetime) -> SortKey:
 def loss_as_member(pod: ScheduledPod, now: datetime) -> SortKey:
     """Order the pods of one gang, the greatest loss first."""
     return -totals.loss_of(pod, now), *importance_as_member(pod, now), pod.uid
+
+
+def size_as_member(pod: ScheduledPod, wanted: Mapping[str, int], now: datetime) -> SortKey:
+    """Order the pods of one gang, the one that releases the least of what is wanted first."""
+    return _share_of_pod(pod, wanted), *importance_as_member(pod, now), pod.uid
 
 
 def earliest_start(unit: VictimUnit, now: datetime) -> datetime:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from reprieve_policy.preemption.selection import select_victims, victim_units
+from reprieve_policy.preemption.selection import pdb_usage, select_victims, victim_units
 from reprieve_policy.preemption.selection.eligibility import Eligibility
 from reprieve_policy.preemption.selection.node_dry_run import (
     NO_VICTIMS,
@@ -42,7 +42,7 @@ class PreemptionPlan:
     elsewhere: tuple[VictimUnit, ...]
     """The victims that the rest of the gang needs on other nodes."""
     violations: int
-    """PodDisruptionBudget violations on that node."""
+    """PodDisruptionBudgets that the eviction of all of them violates."""
 
     @property
     def units(self) -> tuple[VictimUnit, ...]:
@@ -90,8 +90,7 @@ class GangPlanner:
             ):
                 return None
         draft.drop_unneeded()
-        violations = selection.violations if isinstance(selection, Selection) else 0
-        return draft.plan(node, violations)
+        return draft.plan(node)
 
     def _place(self, demand: PodDemand, index: int, draft: "_PlanDraft") -> bool:
         ranking, ranked = self._rank_nodes(index)
@@ -186,7 +185,11 @@ class _PlanDraft:
         """Reprieve unneeded victims: later victims made room for earlier pods, too."""
         own_nodes = [node for node in self._demands if node not in self._fixed_nodes]
         for node in own_nodes:
-            self._record_victims(node, self._dry_run_placed(node, self._gangs))
+            result = self._dry_run_placed(node, self._gangs)
+            # Another set may have been missed, now that gangs can spare fewer pods here. The set
+            # that was found before is still enough.
+            if is_feasible(result):
+                self._record_victims(node, result)
         now = self._eligibility.snapshot.now
         for key, unit in sorted(
             self._gangs.items(),
@@ -198,20 +201,23 @@ class _PlanDraft:
             if not is_fixed and all(self._is_enough(node, without) for node in own_nodes):
                 self._gangs = without
 
-    def plan(self, node: str, violations: int) -> PreemptionPlan:
+    def plan(self, node: str) -> PreemptionPlan:
         gangs = [unit for unit in self._gangs.values() if _is_on(unit, node)]
         gangs_elsewhere = [unit for unit in self._gangs.values() if not _is_on(unit, node)]
         now = self._eligibility.snapshot.now
+
+        def importance(unit: VictimUnit) -> SortKey:
+            return victim_units.scheduler_order(unit, now)
+
         here = [*self._single_pods.get(node, ()), *(_narrowed_to(node, unit) for unit in gangs)]
         others = [
             unit for other, units in self._single_pods.items() if other != node for unit in units
         ]
-        return PreemptionPlan(
-            node,
-            tuple(sorted(here, key=lambda unit: victim_units.scheduler_order(unit, now))),
-            (*gangs_elsewhere, *others),
-            violations,
+        elsewhere = (*gangs_elsewhere, *others)
+        violations = pdb_usage.violations_of(
+            sorted((*here, *elsewhere), key=importance), self._eligibility.budget_uses
         )
+        return PreemptionPlan(node, tuple(sorted(here, key=importance)), elsewhere, violations)
 
     def _record_victims(self, node: str, result: Selection | DryRunStatus) -> None:
         units = result.units if isinstance(result, Selection) else ()

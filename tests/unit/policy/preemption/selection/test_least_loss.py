@@ -367,6 +367,74 @@ def test_nor_where_there_are_more_than_all_sets_are_compared_of() -> None:
     }
 
 
+@pytest.mark.parametrize("order", [LOSS, PRIORITY])
+@pytest.mark.parametrize("others", [0, MAX_EXACT_UNITS])
+def test_of_a_gang_that_may_lose_one_pod_the_one_goes_that_is_large_enough(
+    order: str, others: int
+) -> None:
+    """Without this, a tiny second pod would keep every preemptor from a large one."""
+    small = [a_scheduled_pod(f"small-{number}", cpu=(1 + number) / 64) for number in range(others)]
+    large = a_scheduled_pod("large", cpu=8, started=-7200, gang=OLD)
+    tiny = a_scheduled_pod("tiny", cpu=0.25, started=-60, gang=OLD)
+    gang = (
+        on_one_node(large, tiny, *small)
+        .with_gang("old", DisruptionMode.SINGLE, min_available=1)
+        .with_settings(PolicySettings(victim_order=order))
+    )
+    best = decided(gang, a_preemptor(cpu=8)).best
+    assert best is not None
+    assert [pod.name for pod in best.victims] == ["large"]
+
+
+@pytest.mark.parametrize("order", [LOSS, PRIORITY])
+@pytest.mark.parametrize("small", [8, MAX_EXACT_UNITS, 20])
+def test_one_large_victim_goes_where_small_ones_would_be_too_many(order: str, small: int) -> None:
+    """Also one with a higher priority. Without this, one more small pod would end a preemption."""
+    node = on_one_node(
+        a_scheduled_pod("large", cpu=8, started=-86_400, priority=5),
+        # Each of another size: of alike pods only a few are compared.
+        *(
+            a_scheduled_pod(f"small-{number}", cpu=1 - number / 64, started=-60)
+            for number in range(small)
+        ),
+    ).with_settings(PolicySettings(victim_order=order))
+    best = decided(node, a_preemptor(cpu=8)).best
+    assert best is not None
+    assert [pod.name for pod in best.victims] == ["large"]
+
+
+@pytest.mark.parametrize("order", [LOSS, PRIORITY])
+def test_too_many_victims_are_needed_where_those_that_a_gang_needs_fit_beside_no_large_one(
+    order: str,
+) -> None:
+    """Of three pods that may lose one, the smallest fits beside none of the others."""
+    of_gang = [
+        a_scheduled_pod(name, gang=OLD, started=started)
+        for name, started in (("cpu", -300), ("memory", -200), ("both", -100))
+    ]
+    requests = ({"cpu": 4}, {"memory": 4}, {"cpu": 1, "memory": 1})
+    small = [
+        a_scheduled_pod(f"small-{number}", cpu=1 - number / 64, started=-60) for number in range(11)
+    ]
+    node = a_node_info(
+        "a",
+        *(
+            replace(pod, amounts=amounts(**request))
+            for pod, request in zip(of_gang, requests, strict=True)
+        ),
+        *small,
+        allocatable=amounts(cpu=16, memory=10, pods=110),
+    )
+    snapshot = (
+        a_snapshot(node)
+        .with_gang("old", DisruptionMode.SINGLE, min_available=2)
+        .with_settings(PolicySettings(victim_order=order))
+    )
+    demand = replace(a_pod_demand(), amounts=amounts(cpu=12, memory=6))
+    found = decided(snapshot, replace(ONE, demand=demand))
+    assert found.node_statuses == {"a": DryRunStatus.TOO_MANY_VICTIMS}
+
+
 def test_the_example_of_the_page_by_priority() -> None:
     example = CASES["the example of docs/choosing.md"].snapshot_fixture
     by_priority = example.with_settings(PolicySettings(victim_order=PRIORITY))

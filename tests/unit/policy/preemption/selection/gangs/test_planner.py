@@ -33,6 +33,7 @@ from reprieve_testing.objects.snapshots import (
     a_preemptor,
     a_scheduled_pod,
     a_snapshot,
+    amounts,
 )
 
 OLD, MINE = GangKey("team", "old"), GangKey("team", "mine")
@@ -543,6 +544,93 @@ def test_the_refusal_names_the_gang_pod_that_is_protected():
         "its gang is evicted as a unit, and a2 may not be a victim: it is not "
         "preemptible: by its class and checkpoint, or by its label",
     )
+
+
+@pytest.mark.parametrize("order", ["loss", "priority"])
+def test_what_was_found_for_a_node_counts_where_the_others_of_a_gang_then_need_its_pods(order: str):
+    """Without this, the victims of the other nodes would be evicted in vain."""
+    small = [a_scheduled_pod(f"small-{number}", cpu=0.25, started=-60) for number in range(9)]
+    snapshot = (
+        a_snapshot(
+            a_node_info("a", a_scheduled_pod("a1", cpu=16, started=-86_400), cpu=16),
+            a_node_info(
+                "b",
+                of_gang("b1", cpu=8, started=-7200),
+                of_gang("b2", cpu=0.25, started=-60),
+                *small,
+                cpu=10.5,
+            ),
+            a_node_info("c", of_gang("c1", cpu=4, started=-60), cpu=4),
+            a_node_info("d", of_gang("d1", started=-60), cpu=1),
+        )
+        .with_gang("old", DisruptionMode.SINGLE, min_available=2)
+        .with_settings(PolicySettings(victim_order=order))
+    )
+    preemptor = a_preemptor(
+        cpu=16,
+        gang=MINE,
+        pending_members=(a_pod_demand("eight", cpu=8), a_pod_demand("four", cpu=4)),
+        devices=28,
+    )
+    best = decided(preemptor, snapshot).best
+    assert best is not None
+    assert names(best.victims) == ["a1"]
+    assert names(best.other_victims) == ["b1", "c1"]
+
+
+def requesting(pod: ScheduledPod, cpu: float, memory: float) -> ScheduledPod:
+    return replace(pod, amounts=amounts(cpu=cpu, memory=memory))
+
+
+def test_what_was_found_for_a_node_counts_where_a_second_search_finds_nothing():
+    """Without this, node `a` would keep all its pods, and no other pod of the gang fits there."""
+    other = GangKey("team", "other")
+    a = (
+        requesting(of_gang("a1", priority=5, started=-10), 1, 0),
+        requesting(of_gang("a2", started=-10, gang=other), 4, 4),
+        requesting(of_gang("a3", started=-100, gang=other), 1, 0),
+        requesting(of_gang("a4", started=-100), 0, 4),
+    )
+    b = requesting(of_gang("b1", started=-10), 0, 2)
+    c = requesting(a_scheduled_pod("c1"), 2, 4)
+    snapshot = (
+        a_snapshot(
+            a_node_info("a", *a, allocatable=amounts(cpu=9, memory=10, pods=110)),
+            a_node_info("b", b, allocatable=amounts(cpu=3, memory=3, pods=110)),
+            a_node_info("c", c, allocatable=amounts(cpu=2, memory=7, pods=110)),
+        )
+        .with_gang("old", DisruptionMode.SINGLE, min_available=1)
+        .with_gang("other", DisruptionMode.SINGLE, min_available=1)
+        .with_settings(PolicySettings(max_victims=10, victim_order="priority"))
+    )
+    first, *rest = (
+        replace(a_pod_demand(f"pod-{number}"), amounts=amounts(cpu=cpu, memory=memory))
+        for number, (cpu, memory) in enumerate(((1, 4), (4, 2), (4, 1), (2, 2)))
+    )
+    preemptor = replace(
+        a_preemptor(gang=MINE, pending_members=tuple(rest), devices=4), demand=first
+    )
+    best = decided(preemptor, snapshot).best
+    assert best is not None
+    assert names((*best.all_pods, *best.other_victims)) == ["a1", "a2", "b1", "c1"]
+
+
+def test_budgets_count_on_all_nodes_of_a_plan():
+    snapshot = a_snapshot(
+        a_node_info("a", a_scheduled_pod("a1", cpu=4, started=-30), cpu=4),
+        a_node_info("b", a_scheduled_pod("b1", cpu=4, started=-30, labels={"app": "db"}), cpu=4),
+        a_node_info("c", a_scheduled_pod("c1", started=-600), cpu=1),
+    ).with_budgets(a_budget("db"))
+    preemptor = a_preemptor(gang=MINE, pending_members=(a_pod_demand("mate", cpu=4),), devices=5)
+    found = decided(preemptor, snapshot)
+    best = found.best
+    assert best is not None
+    assert (names((*best.all_pods, *best.other_victims)), best.pdb_violations) == (["a1", "c1"], 0)
+    assert {
+        one.pdb_violations
+        for one in found.candidates
+        if "b1" in names((*one.all_pods, *one.other_victims))
+    } == {1}
 
 
 def test_budgets_of_gang_pods_on_other_nodes_count():
