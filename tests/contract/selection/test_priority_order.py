@@ -1,4 +1,4 @@
-"""With `victimOrder: priority`, victims are those that were chosen before the setting existed.
+"""With `victimOrder: priority`, the victims are the pinned ones.
 
 Seeded random clusters, with gangs, budgets, preferences and pods that are leaving. To change the
 choice, delete the golden file, run this test twice, and read the difference.
@@ -183,7 +183,7 @@ def lines() -> Iterator[str]:
             yield f"{number} {node}: {status}"
 
 
-def test_the_victims_are_those_from_before_the_setting() -> None:
+def test_the_victims_are_the_pinned_ones() -> None:
     found = list(lines())
     if not GOLDEN.exists():
         GOLDEN.write_text("\n".join(found) + "\n", encoding="utf-8")
