@@ -197,6 +197,8 @@ class _UpstreamDecision:
             fewer, broken = self._reprieve(node, staying, sorted(units, key=self._smallness))
             if len(fewer) < len(victims) and broken <= violations:
                 victims, violations = fewer, broken
+        if len(victims) > most:
+            victims, violations = self._reprieve(node, staying, sorted(units, key=self._size))
         if 0 < len(victims) <= most:
             yield _Candidate(node.name, tuple(victims), violations)
 
@@ -227,18 +229,25 @@ class _UpstreamDecision:
 
     def _smallness(self, unit: _Unit) -> tuple[float, ...]:
         """Return the sort key by which the smallest of a class come first."""
-        preemptor = self._preemptor
-        requests = [(pod.cpu, preemptor.cpu) for pod in unit.on_node] + [
-            (pod.memory, preemptor.memory) for pod in unit.on_node
-        ]
-        share = sum(its / own for its, own in requests if own)
         return (
             -unit.priority,
             -unit.is_gang,
             -max(map(_class, unit.all_pods)),
-            share,
+            self._share(unit),
             -max(map(_age, unit.all_pods)),
         )
+
+    def _size(self, unit: _Unit) -> tuple[float, ...]:
+        """Return the sort key by which the smallest come first, whatever their priority."""
+        return self._share(unit), *unit.importance()
+
+    def _share(self, unit: _Unit) -> float:
+        """Return how much of what the preemptor requests the unit releases."""
+        preemptor = self._preemptor
+        requests = [(pod.cpu, preemptor.cpu) for pod in unit.on_node] + [
+            (pod.memory, preemptor.memory) for pod in unit.on_node
+        ]
+        return sum(its / own for its, own in requests if own)
 
     def _units(self, pods: Sequence[ScenarioPod]) -> Iterator[_Unit]:
         """Yield the units of these pods of one node that may be victims."""
