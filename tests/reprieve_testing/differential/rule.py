@@ -8,8 +8,10 @@ the schedulers too, and all must agree. It imports nothing of Reprieve's: the co
 must not judge itself.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 
 from . import exemption
@@ -198,7 +200,10 @@ class _UpstreamDecision:
             if len(fewer) < len(victims) and broken <= violations:
                 victims, violations = fewer, broken
         if len(victims) > most:
-            victims, violations = self._reprieve(node, staying, sorted(units, key=self._size))
+            few = self._few_large(node, staying, units, most)
+            if few:
+                broken = sum(_budget_violations(few, self._scene.budgets).values())
+                victims, violations = few, broken
         if 0 < len(victims) <= most:
             yield _Candidate(node.name, tuple(victims), violations)
 
@@ -237,9 +242,69 @@ class _UpstreamDecision:
             -max(map(_age, unit.all_pods)),
         )
 
-    def _size(self, unit: _Unit) -> tuple[float, ...]:
-        """Return the sort key by which the smallest come first, whatever their priority."""
-        return self._share(unit), *unit.importance()
+    def _few_large(
+        self,
+        node: ScenarioNode,
+        staying: Iterable[ScenarioPod],
+        units: Sequence[_Unit],
+        most: int,
+    ) -> list[_Unit]:
+        """Return few victims, of the lowest priority with which that many are enough."""
+        by_importance = sorted(units, key=_Unit.importance)
+        broken = _budget_violations(by_importance, self._scene.budgets)
+        lacking = self._lacking(node, [*staying, *(pod for one in units for pod in one.on_node)])
+        by_size = sorted(
+            by_importance,
+            key=lambda unit: sum(
+                sum(amount(pod) / lack for amount, lack in lacking) for pod in unit.on_node
+            ),
+        )
+
+        def up_to(priority: int, *, are_protected: bool) -> list[_Unit]:
+            kept, victims = list(staying), []
+            for unit in sorted(
+                by_size,
+                key=lambda unit: (
+                    not (are_protected and broken[id(unit)]),
+                    unit.priority <= priority,
+                ),
+            ):
+                if _fits(self._preemptor, node, [*kept, *unit.on_node]):
+                    kept.extend(unit.on_node)
+                else:
+                    victims.append(unit)
+            is_within = all(unit.priority <= priority for unit in victims)
+            return victims if is_within and len(victims) <= most else []
+
+        for are_protected in (True, False):
+            search = partial(up_to, are_protected=are_protected)
+            priorities = sorted({unit.priority for unit in units})
+            place = bisect_left(priorities, 1, key=lambda priority: bool(search(priority)))
+            if place < len(priorities):
+                return sorted(search(priorities[place]), key=_Unit.importance)
+        return []
+
+    def _lacking(
+        self, node: ScenarioNode, pods: Sequence[ScenarioPod]
+    ) -> Sequence[tuple[Callable[[ScenarioPod], int], int]]:
+        """Return what the preemptor lacks beside these pods: a request, and how much of it."""
+        own = self._preemptor
+        requests: list[tuple[Callable[[ScenarioPod], int], int]] = [
+            (lambda pod: pod.cpu, node.cpu if own.cpu else sum(pod.cpu for pod in pods)),
+            (
+                lambda pod: pod.memory,
+                node.memory if own.memory else sum(pod.memory for pod in pods),
+            ),
+            (lambda _: 1, node.most_pods),
+        ]
+        lacking = [
+            (amount, sum(map(amount, [own, *pods])) - allocatable)
+            for amount, allocatable in requests
+        ]
+        if own.host_port:
+            same = [pod for pod in pods if pod.host_port == own.host_port]
+            lacking.append((lambda pod: int(pod.host_port == own.host_port), len(same)))
+        return [(amount, lack) for amount, lack in lacking if lack > 0]
 
     def _share(self, unit: _Unit) -> float:
         """Return how much of what the preemptor requests the unit releases."""

@@ -17,7 +17,9 @@ With up to ten units on a node, and 200 budgets of all their pods together, the 
 alike pods that no budget covers (`alike_pods`), only the first `maxVictims` count, because no other
 is ever in the first set. With more it is greedy: as many as possible are reprieved, the greatest
 loss first, the greatest loss for its size first, and in the order of `victimOrder: priority`; the
-best of the three sets is taken. Where these have more than `maxVictims` units, few large ones go.
+best of the three sets is taken. Where these have more than `maxVictims` units, few large ones go
+(`few_large`). Where a gang can lose only some of its pods, each set is made twice: the others stay
+that lose the most, or the smallest.
 """
 
 from collections import Counter
@@ -27,7 +29,7 @@ from datetime import datetime
 from operator import attrgetter, itemgetter, sub
 from typing import NamedTuple
 
-from . import pdb_usage, priority_order, totals, victim_units
+from . import few_large, pdb_usage, priority_order, totals, victim_units
 from .budget_uses import BudgetUses
 from .eligibility import Eligibility
 from .node_fit import CombinedDemand, MissingCapacity, RemainingCapacity
@@ -111,7 +113,7 @@ def _choose(
         return DryRunStatus.TOO_MANY_VICTIMS if best.loss is None else DryRunStatus.LOSES_MORE
     # Any set is beyond `maxVictims`, and the decision is rejected, whatever the victims lose.
     capacity.remove_pods(*every)
-    return priority_order.select(every, spare, demand, capacity, eligibility)
+    return priority_order.choose(every, spare, demand, capacity, eligibility)
 
 
 def _are_clearly_worse(
@@ -345,7 +347,7 @@ def _select_greedily(
     capacity: RemainingCapacity,
     eligibility: Eligibility,
 ) -> Selection | None:
-    """Return the best of three sets; no possible victim is counted in `capacity`.
+    """Return the best of a few sets; no possible victim is counted in `capacity`, which changes.
 
     `None` if all have more than `maxVictims` units.
     """
@@ -353,23 +355,30 @@ def _select_greedily(
     units = victim_units.units_of(possible, eligibility)
     numbers = _weights(units, eligibility)
     weights = {_uid(unit): weight for unit, weight in zip(units, numbers, strict=True)}
-    beside_needed = capacity.copy()
-    kept = victim_units.keep_needed_members(
-        possible,
-        spare,
-        beside_needed,
-        lambda pod: victim_units.loss_as_member(pod, snapshot.now),
+    attempts: Iterable[tuple[Sequence[ScheduledPod], RemainingCapacity]] = (
+        victim_units.beside_needed_members(
+            possible,
+            spare,
+            capacity,
+            lambda pod: victim_units.loss_as_member(pod, snapshot.now),
+        )
+        if spare
+        else [(possible, capacity)]
     )
-    uids = {pod.uid for pod in kept or ()}
-    free = [unit for unit in units if _uid(unit) not in uids]
 
-    def reprieve(loss: Callable[[VictimUnit], float]) -> Selection | None:
-        if kept is None:
-            return None
+    def reprieve(
+        rest: Sequence[ScheduledPod],
+        left: RemainingCapacity,
+        loss: Callable[[VictimUnit], float],
+    ) -> Selection:
+        uids = {pod.uid for pod in rest}
         ranked: list[tuple[SortKey, VictimUnit]] = [
-            ((-loss(unit), -weights[_uid(unit)]), unit) for unit in free
+            ((-loss(unit), -weights[_uid(unit)]), unit) for unit in units if _uid(unit) in uids
         ]
-        return priority_order.reprieve_units(ranked, beside_needed.copy(), eligibility)
+        return priority_order.reprieve_units(ranked, left.copy(), eligibility)
+
+    def loss_for_size(unit: VictimUnit) -> float:
+        return unit.loss / (victim_units.share_of(unit, demand.amounts) or 1.0)
 
     def key(units: Sequence[VictimUnit]) -> _SetKey:
         weight = sum(weights[_uid(unit)] for unit in units)
@@ -380,17 +389,22 @@ def _select_greedily(
         )
 
     results = (
-        reprieve(_loss_of),
-        reprieve(lambda unit: unit.loss / (victim_units.share_of(unit, demand.amounts) or 1.0)),
-        priority_order.select(possible, spare, demand, capacity.copy(), eligibility),
+        *(
+            reprieve(rest, left, loss)
+            for rest, left in attempts
+            for loss in (_loss_of, loss_for_size)
+        ),
+        priority_order.choose(possible, spare, demand, capacity.copy(), eligibility),
     )
     sets = [
         sorted(result.units, key=lambda unit: -weights[_uid(unit)])
         for result in results
         if isinstance(result, Selection) and len(result.units) <= snapshot.settings.max_victims
     ]
-    best = min(sets, key=key, default=None)
-    return None if best is None else Selection(tuple(best), key(best)[0])
+    if not sets:
+        return few_large.select(possible, spare, capacity, eligibility, _loss_of)
+    best = min(sets, key=key)
+    return Selection(tuple(best), key(best)[0])
 
 
 def _uid(unit: VictimUnit) -> str:

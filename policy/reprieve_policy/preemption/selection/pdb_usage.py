@@ -41,3 +41,14 @@ def violations_of(units: Iterable[VictimUnit], uses: BudgetUses) -> int:
         return 0
     usage = PdbUsage(uses)
     return sum(usage.count_violations(unit.members) for unit in units)
+
+
+def violations_by_unit(units: Iterable[VictimUnit], uses: BudgetUses) -> dict[int, int]:
+    """Return, by the unit's id, how many of its pods violate a budget, beside the ones before it.
+
+    Units that violate none are left out.
+    """
+    if uses.are_none:
+        return {}
+    usage = PdbUsage(uses)
+    return {id(unit): count for unit in units if (count := usage.count_violations(unit.members))}

@@ -5,19 +5,18 @@ for gangs evicted as a unit: pods that a budget protects are reprieved first, in
 important first. Linear in the node's pods.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Mapping, Sequence
+from operator import attrgetter, itemgetter
 
-from . import victim_units
-from .budget_uses import BudgetUses
+from . import few_large, pdb_usage, victim_units
 from .eligibility import Eligibility
 from .node_fit import CombinedDemand, RemainingCapacity
 from .node_status import DryRunStatus
-from .pdb_usage import PdbUsage
 from .snapshot import GangKey, ScheduledPod
 from .victim_units import Selection, SortKey, VictimUnit
 
 _rank = itemgetter(0)
+_priority_of = attrgetter("priority")
 
 
 def select(
@@ -31,25 +30,48 @@ def select(
 
     No possible victim is counted there yet. `spare`: how many pods each gang can lose.
     """
+    most = eligibility.snapshot.settings.max_victims
+    empty = capacity.copy() if len(possible) > most else None
+    found = choose(possible, spare, demand, capacity, eligibility)
+    if empty is None or not isinstance(found, Selection) or len(found.units) <= most:
+        return found
+    return few_large.select(possible, spare, empty, eligibility, _priority_of) or found
+
+
+def choose(
+    possible: Sequence[ScheduledPod],
+    spare: Mapping[GangKey, int],
+    demand: CombinedDemand,
+    capacity: RemainingCapacity,
+    eligibility: Eligibility,
+) -> Selection | DryRunStatus | None:
+    """Return what `select` does, also if it is more than `maxVictims`."""
+    if not spare:
+        if not capacity.fits:
+            return DryRunStatus.TOO_SMALL if possible else DryRunStatus.NO_VICTIMS
+        found = _minimize_victims(possible, demand, capacity, eligibility)
+        return found if found.units else None
     now, most = eligibility.snapshot.now, eligibility.snapshot.settings.max_victims
-    without_any = capacity.copy() if len(possible) > most else None
-    kept = victim_units.keep_needed_members(
-        possible,
-        spare,
-        capacity,
-        lambda pod: victim_units.importance_as_member(pod, now),
-        # Without this, a gang of a large and a tiny pod that may lose one of them would keep every
-        # preemptor from the large one.
-        lambda pod: victim_units.size_as_member(pod, demand.amounts, now),
-    )
-    if kept is None or not capacity.fits:
+    sets = [
+        _minimize_victims(rest, demand, left, eligibility)
+        for rest, left in victim_units.beside_needed_members(
+            possible, spare, capacity, lambda pod: victim_units.importance_as_member(pod, now)
+        )
+    ]
+    if not sets:
         may_go = any(pod.gang is None or spare.get(pod.gang, 1) for pod in possible)
         return DryRunStatus.TOO_SMALL if may_go else DryRunStatus.NO_VICTIMS
-    found = _minimize_victims(without(possible, kept), demand, capacity, eligibility)
-    if without_any is not None and len(found.units) > most:
-        # Without this, a few more small pods on a node would keep a preemptor from a large one.
-        return _largest_victims(possible, spare, demand, without_any, eligibility) or found
-    return found if found.units else None
+    best = min(sets, key=lambda found: (len(found.units) > most, *_harm(found)))
+    if best.units:
+        return best
+    for pod in possible:
+        capacity.add_pod(pod)
+    return None
+
+
+def _harm(found: Selection) -> tuple[int, list[int]]:
+    """Return the order of sets: violated budgets, then the priorities, the highest first."""
+    return found.violations, sorted([unit.priority for unit in found.units], reverse=True)
 
 
 def _minimize_victims(
@@ -79,62 +101,15 @@ def _minimize_victims(
     return fewer if is_better else first
 
 
-def _largest_victims(
-    possible: Sequence[ScheduledPod],
-    spare: Mapping[GangKey, int],
-    demand: CombinedDemand,
-    capacity: RemainingCapacity,
-    eligibility: Eligibility,
-) -> Selection | None:
-    """Return few large victims, whatever their priority; `None`: more than `maxVictims`."""
-    now, most = eligibility.snapshot.now, eligibility.snapshot.settings.max_victims
-    kept = victim_units.keep_needed_members(
-        possible,
-        spare,
-        capacity,
-        lambda pod: victim_units.size_as_member(pod, demand.amounts, now),
-    )
-    if kept is None:
-        return None
-    ranked: list[tuple[SortKey, VictimUnit]] = [
-        (
-            (
-                victim_units.share_of(unit, demand.amounts),
-                *victim_units.scheduler_order(unit, now),
-            ),
-            unit,
-        )
-        for unit in victim_units.units_of(without(possible, kept), eligibility)
-    ]
-    found = reprieve_units(ranked, capacity, eligibility)
-    return found if len(found.units) <= most else None
-
-
-def without(pods: Sequence[ScheduledPod], kept: Collection[ScheduledPod]) -> Sequence[ScheduledPod]:
-    """Return the pods that are not kept."""
-    uids = {pod.uid for pod in kept}
-    return [pod for pod in pods if pod.uid not in uids] if uids else pods
-
-
 def reprieve_units(
     ranked: list[tuple[SortKey, VictimUnit]], capacity: RemainingCapacity, eligibility: Eligibility
 ) -> Selection:
     """Reprieve as many as fit, in order of rank, first those whose eviction violates a budget."""
     ranked.sort(key=_rank)
-    violations = _pdb_violations(ranked, eligibility.budget_uses)
+    violations = pdb_usage.violations_by_unit([unit for _, unit in ranked], eligibility.budget_uses)
     # Stable: in each part the order of rank holds.
     order = sorted(ranked, key=lambda pair: id(pair[1]) not in violations) if violations else ranked
     victims = [pair for pair in order if not capacity.try_add(pair[1].on_node)]
     victims.sort(key=_rank)
     chosen = tuple(unit for _, unit in victims)
     return Selection(chosen, sum(violations.get(id(unit), 0) for unit in chosen))
-
-
-def _pdb_violations(ranked: list[tuple[SortKey, VictimUnit]], uses: BudgetUses) -> dict[int, int]:
-    """Return, by the unit's id, how many of its pods violate a budget."""
-    if uses.are_none:
-        return {}
-    usage = PdbUsage(uses)
-    return {
-        id(unit): count for _, unit in ranked if (count := usage.count_violations(unit.members))
-    }

@@ -5,10 +5,11 @@ before single pods, larger gangs before smaller, the longest running first. If o
 cost come before age (document 001).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, islice
+from itertools import chain
 from typing import NamedTuple
 
 from reprieve_policy.config.settings import LOSS
@@ -77,31 +78,72 @@ def units_of(pods: Iterable[ScheduledPod], eligibility: Eligibility) -> list[Vic
     return units
 
 
+def beside_needed_members(
+    possible: Sequence[ScheduledPod],
+    spare: Mapping[GangKey, int],
+    capacity: RemainingCapacity,
+    order: Callable[[ScheduledPod], SortKey],
+) -> Iterator[tuple[list[ScheduledPod], RemainingCapacity]]:
+    """Yield which pods may go, and the room beside those that their gangs need.
+
+    Once with the first needed by `order`, and once with the smallest. Without the second, a gang of
+    a large and a tiny pod that may lose one of them would keep its large one from all preemptors.
+    `spare`: how many pods each gang can lose. Nothing where not enough of them fit.
+    """
+    sizes = sizes_of(possible, capacity)
+    for by in (order, lambda pod: (sizes[pod.uid], *order(pod))):
+        left = capacity.copy()
+        kept = keep_needed_members(possible, spare, left, by)
+        if kept is not None:
+            yield without(possible, kept), left
+
+
 def keep_needed_members(
     possible: Iterable[ScheduledPod],
     spare: Mapping[GangKey, int],
     capacity: RemainingCapacity,
-    *orders: Callable[[ScheduledPod], SortKey],
+    order: Callable[[ScheduledPod], SortKey],
 ) -> list[ScheduledPod] | None:
     """Return the pods that their gangs need, though each could lose one; count them in `capacity`.
 
-    Those that fit beside the demand, the first by the first of `orders` with which enough do;
-    `None`: with none. `spare`: how many pods each gang can lose.
+    The first by `order` that fit beside the demand, whatever their gangs; `None` if not enough fit.
     """
-    by_gang: dict[GangKey, list[ScheduledPod]] = {key: [] for key in spare}
-    for pod in possible:
-        if pod.gang in by_gang:
-            by_gang[pod.gang].append(pod)
-    needed = {key: len(members) - spare[key] for key, members in by_gang.items()}
-    for order in orders:
-        kept: list[ScheduledPod] = []
-        for key, members in by_gang.items():
-            fitting = (pod for pod in sorted(members, key=order) if capacity.try_add((pod,)))
-            kept += islice(fitting, needed[key])
-        if len(kept) == sum(needed.values()):
-            return kept
-        capacity.remove_pods(*kept)
+    of_gangs = [pod for pod in possible if pod.gang in spare]
+    needed = Counter(pod.gang for pod in of_gangs)
+    needed.subtract(spare)
+    kept: list[ScheduledPod] = []
+    for pod in sorted(of_gangs, key=order):
+        if needed[pod.gang] and capacity.try_add((pod,)):
+            needed[pod.gang] -= 1
+            kept.append(pod)
+    if not any(needed.values()):
+        return kept
+    capacity.remove_pods(*kept)
     return None
+
+
+def without(pods: Iterable[ScheduledPod], kept: Iterable[ScheduledPod]) -> list[ScheduledPod]:
+    """Return the pods that are not kept."""
+    uids = {pod.uid for pod in kept}
+    return [pod for pod in pods if pod.uid not in uids]
+
+
+def sizes_of(pods: Sequence[ScheduledPod], capacity: RemainingCapacity) -> Mapping[str, float]:
+    """Return by uid how much of what is missing with all of them each pod releases.
+
+    Summed over what is missing. None of them is counted in `capacity`.
+    """
+    with_all = capacity.copy()
+    for pod in pods:
+        with_all.add_pod(pod)
+    missing = with_all.missing()
+    if not missing:
+        return dict.fromkeys([pod.uid for pod in pods], 0.0)
+    released = with_all.released_by([(pod,) for pod in pods], missing)
+    return {
+        pod.uid: sum([amount / most for amount, (_, most) in zip(row, missing, strict=True)])
+        for pod, row in zip(pods, released, strict=True)
+    }
 
 
 def scheduler_order(unit: VictimUnit, now: datetime) -> SortKey:
@@ -140,26 +182,23 @@ def smallest_first(unit: VictimUnit, wanted: Mapping[str, int], now: datetime) -
 
 def share_of(unit: VictimUnit, wanted: Mapping[str, int]) -> float:
     """Return how much of what is wanted the unit releases on the node, summed over resources."""
-    return sum([_share_of_pod(pod, wanted) for pod in unit.on_node])
-
-
-def _share_of_pod(pod: ScheduledPod, wanted: Mapping[str, int]) -> float:
-    return sum([pod.amounts.get(name, 0) / amount for name, amount in wanted.items()])
+    return sum(
+        [
+            pod.amounts.get(name, 0) / amount
+            for pod in unit.on_node
+            for name, amount in wanted.items()
+        ]
+    )
 
 
 def importance_as_member(pod: ScheduledPod, now: datetime) -> SortKey:
-    """Order the pods of one gang, the most important first."""
+    """Order the pods of gangs, the most important first."""
     return -pod.preemption_priority, pod.progress.started_at or now
 
 
 def loss_as_member(pod: ScheduledPod, now: datetime) -> SortKey:
-    """Order the pods of one gang, the greatest loss first."""
+    """Order the pods of gangs, the greatest loss first."""
     return -totals.loss_of(pod, now), *importance_as_member(pod, now), pod.uid
-
-
-def size_as_member(pod: ScheduledPod, wanted: Mapping[str, int], now: datetime) -> SortKey:
-    """Order the pods of one gang, the one that releases the least of what is wanted first."""
-    return _share_of_pod(pod, wanted), *importance_as_member(pod, now), pod.uid
 
 
 def earliest_start(unit: VictimUnit, now: datetime) -> datetime:

@@ -345,26 +345,27 @@ def test_a_decision_takes_no_more_victims_than_it_may() -> None:
         assert found.node_statuses == {"n": DryRunStatus.TOO_MANY_VICTIMS}
 
 
-def test_no_victims_suffice_where_a_gang_needs_its_pods() -> None:
+def test_all_of_a_gang_goes_only_where_fewer_pods_are_not_enough() -> None:
     members = [losing(f"m{number}", 10, gang=OLD) for number in range(3)]
     snapshot_fixture = on_one_node(*members).with_gang(
         "old", DisruptionMode.SINGLE, min_available=2
     )
+    for preemptor, pods in ((ONE, 1), (TWO, 3)):
+        best = decided(snapshot_fixture, preemptor).best
+        assert best is not None
+        assert (best.victim_count, len(best.victims)) == (1, pods)
 
-    assert decided(snapshot_fixture, TWO).node_statuses == {"n": DryRunStatus.TOO_SMALL}
-    assert decided(snapshot_fixture, ONE).best is not None
 
-
-def test_nor_where_there_are_more_than_all_sets_are_compared_of() -> None:
+def test_so_it_does_where_there_are_more_than_all_sets_are_compared_of() -> None:
     members = [losing(f"m{number}", 10, gang=OLD, cpu=0.1) for number in range(12)]
     large = [losing(f"l{number}", 10, gang=OLD, cpu=2) for number in range(2)]
     snapshot_fixture = on_one_node(*members, *large).with_gang(
         "old", DisruptionMode.SINGLE, min_available=13
     )
 
-    assert decided(snapshot_fixture, a_preemptor(cpu=4)).node_statuses == {
-        "n": DryRunStatus.TOO_SMALL
-    }
+    best = decided(snapshot_fixture, a_preemptor(cpu=4)).best
+    assert best is not None
+    assert (best.victim_count, len(best.victims)) == (1, 14)
 
 
 @pytest.mark.parametrize("order", [LOSS, PRIORITY])
@@ -433,6 +434,99 @@ def test_too_many_victims_are_needed_where_those_that_a_gang_needs_fit_beside_no
     demand = replace(a_pod_demand(), amounts=amounts(cpu=12, memory=6))
     found = decided(snapshot, replace(ONE, demand=demand))
     assert found.node_statuses == {"a": DryRunStatus.TOO_MANY_VICTIMS}
+
+
+@pytest.mark.parametrize("order", [LOSS, PRIORITY])
+def test_no_pod_of_a_gang_goes_where_there_is_room(order: str) -> None:
+    pods = [a_scheduled_pod(name, gang=OLD) for name in "ab"]
+    node = (
+        a_snapshot(a_node_info("n", *pods, cpu=3))
+        .with_gang("old", DisruptionMode.SINGLE, min_available=1)
+        .with_settings(PolicySettings(victim_order=order))
+    )
+    assert decided(node, ONE).node_statuses == {"n": DryRunStatus.HAS_ROOM}
+
+
+@pytest.mark.parametrize("order", [LOSS, PRIORITY])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_gang_that_may_lose_one_pod_moves_no_eviction_to_a_more_important_pod(
+    order: str,
+    is_first: bool,  # noqa: FBT001 - a case
+) -> None:
+    """Without this, a user could have pods of others evicted: with a tiny second pod in a gang."""
+    small = [a_scheduled_pod(f"small-{number}", cpu=(1 + number) / 64) for number in range(9)]
+    mine = [
+        a_scheduled_pod("mine", cpu=4, started=-600, gang=OLD),
+        a_scheduled_pod("mine-tiny", cpu=0.25, started=-60, gang=OLD),
+    ]
+    other = GangKey("team", "other")
+    others = [
+        a_scheduled_pod("other", cpu=4, started=-864_000, priority=900, gang=other),
+        a_scheduled_pod("other-tiny", cpu=0.25, started=-60, priority=900, gang=other),
+    ]
+    of_gangs = [*mine, *others] if is_first else [*others, *mine]
+    node = (
+        on_one_node(*of_gangs, *small)
+        .with_gang("old", DisruptionMode.SINGLE, min_available=1)
+        .with_gang("other", DisruptionMode.SINGLE, min_available=1)
+        .with_settings(PolicySettings(victim_order=order))
+    )
+    best = decided(node, a_preemptor(cpu=4)).best
+    assert best is not None
+    assert [pod.name for pod in best.victims] == ["mine"]
+
+
+def unlike(number: int, cpu: float) -> list[ScheduledPod]:
+    """Return so many pods of about these CPUs: of alike ones only a few are compared."""
+    return [
+        a_scheduled_pod(f"small-{index}", cpu=cpu + index / 1024, started=-60)
+        for index in range(number)
+    ]
+
+
+@pytest.mark.parametrize("order", [LOSS, PRIORITY])
+@pytest.mark.parametrize("small", [8, 11])
+def test_of_the_large_pods_that_are_enough_the_cheapest_goes(order: str, small: int) -> None:
+    node = on_one_node(
+        a_scheduled_pod("production", cpu=8.5, started=-864_000, priority=900),
+        a_scheduled_pod("development", cpu=8, started=-100, priority=1),
+        *unlike(small, 8 / small),
+    ).with_settings(PolicySettings(victim_order=order))
+    best = decided(node, a_preemptor(cpu=8)).best
+    assert best is not None
+    assert [pod.name for pod in best.victims] == ["development"]
+
+
+@pytest.mark.parametrize("order", [LOSS, PRIORITY])
+@pytest.mark.parametrize("small", [8, 11])
+def test_a_budget_of_the_large_pod_is_no_veto(order: str, small: int) -> None:
+    large = a_scheduled_pod("large", cpu=8, started=-86_400, labels={"app": "db"})
+    node = on_one_node(large, *unlike(small, 0.75)).with_settings(
+        PolicySettings(victim_order=order)
+    )
+    best = decided(node.with_budgets(a_budget("db")), a_preemptor(cpu=8)).best
+    assert best is not None
+    assert [pod.name for pod in best.victims] == ["large"]
+    assert best.pdb_violations == 1
+
+
+@pytest.mark.parametrize("order", [LOSS, PRIORITY])
+@pytest.mark.parametrize("small", [8, 11])
+def test_a_pod_is_as_large_as_what_it_releases_of_what_is_missing(order: str, small: int) -> None:
+    """Without this, pods that request much of what is not scarce would keep a large one."""
+    pods = [
+        replace(a_scheduled_pod("large", started=-86_400), amounts=amounts(gpu=8, cpu=8)),
+        *(
+            replace(pod, amounts=amounts(gpu=1, cpu=16 + number / 64))
+            for number, pod in enumerate(unlike(small, 1))
+        ),
+    ]
+    node = a_node_info("n", *pods, allocatable=amounts(gpu=8 + small, cpu=1000, pods=110))
+    demand = replace(a_pod_demand(), amounts=amounts(gpu=8, cpu=8))
+    snapshot = a_snapshot(node).with_settings(PolicySettings(victim_order=order))
+    best = decided(snapshot, replace(ONE, demand=demand)).best
+    assert best is not None
+    assert [pod.name for pod in best.victims] == ["large"]
 
 
 def test_the_example_of_the_page_by_priority() -> None:
@@ -563,6 +657,13 @@ def is_spared(preemptor: Preemptor, snapshot: Snapshot, victims: Sequence[Victim
     return lost <= max(0, Eligibility(preemptor, snapshot).spare_members(OLD))
 
 
+def is_a_whole_gang_needed(found: Selection, snapshot: Snapshot) -> bool:
+    """True if a gang that is disrupted one by one goes as a whole."""
+    gang = snapshot.gangs[OLD]
+    (members,) = [set(unit.members) for unit in found.units if unit.gang == OLD]
+    return gang.disruption_mode is DisruptionMode.SINGLE and members == set(gang.members)
+
+
 def sets_of(
     preemptor: Preemptor, snapshot: Snapshot, units: Sequence[VictimUnit]
 ) -> Iterator[tuple[VictimUnit, ...]]:
@@ -594,7 +695,12 @@ def test_no_other_set_of_victims_loses_less(preemptor: Preemptor, snapshot: Snap
     all_sets = list(sets_of(preemptor, snapshot, units))
 
     if not all_sets:
-        assert not isinstance(found, Selection) or len(found.units) > snapshot.settings.max_victims
+        is_selected = isinstance(found, Selection)
+        assert (
+            not is_selected
+            or len(found.units) > snapshot.settings.max_victims
+            or is_a_whole_gang_needed(found, snapshot)
+        )
         return
     best = min(
         all_sets, key=lambda victims: (losses(victims, snapshot), importance(victims, units))
