@@ -79,6 +79,10 @@ class Session:
         self._settled_at = float("-inf")
         self._terminated_step: int | None = None
         """The first step after SIGTERM."""
+        self._asked_for: Request | None = None
+        """The last request that was looked at."""
+        self._asked_step: int | None = None
+        """How many steps were done then. Without this, an older save would answer the request."""
         self._saved_at = time.monotonic()
         self.first_step = 0
         """How many steps are done already: those of the checkpoint that the run resumes from."""
@@ -102,6 +106,7 @@ class Session:
         self.close()
         found = environment.read()
         self._last_step = self._settled_step = self._terminated_step = None
+        self._asked_for = self._asked_step = None
         self._is_last_save_over = False
         if self._handles_sigterm:
             self._termination.install()
@@ -166,6 +171,7 @@ class Session:
         self._last_step = int(step)
         if self._termination.is_received and self._terminated_step is None:
             self._terminated_step = self._last_step
+        self._note_request()
         return self._agreement.decide(self._last_step, self._wants_save())
 
     def saving(self, step: int) -> None:
@@ -181,16 +187,20 @@ class Session:
     def saved(self, step: int, path: object = None) -> None:
         """Tell Reprieve that everything up to `step` is saved, also for saves of your own.
 
-        A request that came during the save is answered by it: nothing was done since.
+        A request that came during the save is answered by it where nothing was done since. If steps
+        were done since, the next step saves them.
         """
         step = int(step)
         with self._uninterrupted():
             self._failed_saves = 0
-            self._saved_at = self._settled_at = time.monotonic()
+            self._saved_at = time.monotonic()
             self._settled_step = step
             if self._terminated_step is not None and step >= self._terminated_step:
                 self._is_last_save_over = True
-            self._exchange.report(contract.SAVED, step=step, path=contract.printable_path(path))
+            self._note_request()
+            if self._asked_step is None or step >= self._asked_step:
+                self._settled_at = self._saved_at
+                self._exchange.report(contract.SAVED, step=step, path=contract.printable_path(path))
             self._hint.note_save()
 
     def complete(
@@ -255,6 +265,12 @@ class Session:
         """
         if self._termination.is_received and not self.needs_last_save:
             raise SystemExit(UNFINISHED)
+
+    def _note_request(self) -> None:
+        """Keep how many steps were done when a request was first looked at."""
+        pending = self._exchange.pending
+        if pending is not None and pending is not self._asked_for:
+            self._asked_for, self._asked_step = pending, self._last_step
 
     def _wants_save(self) -> bool:
         is_due = (
