@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 from . import contract, environment
 from .agreement import Agreement, Alone, Outcome
@@ -25,8 +25,9 @@ from .termination import UNFINISHED, TerminationHandler
 
 Save = Callable[[int], Optional[StrPath]]
 """Saves the state after so many steps; returns the path of the checkpoint."""
-Resume = Callable[[Path], Optional[int]]
-"""Loads a checkpoint; returns how many steps it has, `None` if its path says it."""
+Resume = Callable[[Any], Optional[int]]
+"""Loads the checkpoint at a `Path`, or at a URL, which is text; returns how many steps it has, or
+`None` if its path says it."""
 
 _CURRENT_SECONDS = 60.0
 """For so long after the answer, the steps since may be lost."""
@@ -86,8 +87,8 @@ class Session:
         self._saved_at = time.monotonic()
         self.first_step = 0
         """How many steps are done already: those of the checkpoint that the run resumes from."""
-        self.resumed_from: Path | None = None
-        """That checkpoint; `None` at a first start."""
+        self.resumed_from: Path | str | None = None
+        """That checkpoint, as text where it is a URL; `None` at a first start."""
 
     def __enter__(self) -> Session:  # noqa: PYI034 - Python 3.9 has no `Self`
         return self.open()
@@ -319,7 +320,7 @@ class Session:
         is_answered = is_settled and (not self._has_unsaved_steps() or self._has_just_answered())
         return not self._is_busy and (self._last_step is None or is_answered)
 
-    def _checkpoint_to_resume(self, handed_over: Path | None) -> Path | None:
+    def _checkpoint_to_resume(self, handed_over: Path | str | None) -> Path | str | None:
         """Return what is newest: what Reprieve hands over, or what is in the folder.
 
         The folder has the newer one where a pod was killed after a save and before its answer, and
@@ -328,6 +329,8 @@ class Session:
         latest = self._folder.latest() if self._folder else None
         if latest is None or handed_over is None:
             return latest.path if latest else handed_over
+        if isinstance(handed_over, str):
+            return handed_over
         inside = self._path_in_folder(handed_over)
         if not inside or latest.step < (step_of(inside[0]) or 0):
             return existing(handed_over) or latest.path
@@ -341,12 +344,12 @@ class Session:
             return ()
         return path.relative_to(self._folder.path).parts
 
-    def _step_of(self, path: Path) -> int | None:
+    def _step_of(self, path: Path | str) -> int | None:
         """Return the step that a path says: by its name, or by that of its checkpoint's folder."""
-        inside = self._path_in_folder(path)
+        inside = () if isinstance(path, str) else self._path_in_folder(path)
         return step_of(inside[0] if inside else path)
 
-    def _load(self, path: Path | None) -> None:
+    def _load(self, path: Path | str | None) -> None:
         if path is None:
             return
         self.resumed_from = path
@@ -377,8 +380,8 @@ def checkpointing(
     Args:
         save: Saves the state after so many steps, and returns the path of the checkpoint. Called on
             the thread that calls `step`. It saves whole or not at all.
-        resume: Loads the checkpoint at a path as the session opens, and returns how many steps it
-            has. Not called if there is none.
+        resume: Loads a checkpoint as the session opens, and returns how many steps it has. It gets
+            a `Path`, or text where `save` has returned a URL. Not called without a checkpoint.
         folder: Where `save` writes. If it has a newer checkpoint than Reprieve knows, the run
             resumes from that.
         every_seconds: Save also without a request, when the last save is so long ago.

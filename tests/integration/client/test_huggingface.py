@@ -98,6 +98,13 @@ def test_a_limit_that_leaves_a_whole_checkpoint_is_taken(
     begin(callback, limit, is_best_kept=is_best_kept)
 
 
+def test_a_url_is_handed_over_as_it_was_acknowledged(
+    callback: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HANDED_OVER, "s3://bucket/run-1/checkpoint-7")
+    assert callback.resume_from(str(tmp_path)) == "s3://bucket/run-1/checkpoint-7"
+
+
 def test_a_checkpoint_that_is_handed_over_needs_no_mark(
     callback: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -394,6 +394,21 @@ def test_a_replacement_resumes_where_reprieve_says(
     assert loaded == [Path(path)]
 
 
+@pytest.mark.parametrize("has_folder", [False, True])
+def test_a_url_is_handed_over_as_it_was_acknowledged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, has_folder: bool
+) -> None:
+    folder = reprieve.CheckpointFolder(tmp_path) if has_folder else None
+    if folder:
+        folder.write(3, lambda _: None)
+    url = "s3://bucket/run-1/step-7"
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", url)
+    loaded: list[object] = []
+    with reprieve.checkpointing(Training().save, loaded.append, folder=folder) as session:
+        assert (session.first_step, session.resumed_from) == (7, url)
+    assert loaded == [url]
+
+
 def test_a_path_that_is_gone_is_for_the_program_to_judge(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
