@@ -131,7 +131,11 @@ class CleaningTasks:
             if inspect.iscoroutinefunction(self._cleaner):
                 await self._cleaner(**arguments)
             else:
-                await self._call_in_thread(arguments)
+                result = await self._call_in_thread(arguments)
+                # A coroutine under a decorator looks like a function. Without this, it would count
+                # as done and never run.
+                if inspect.isawaitable(result):
+                    await result
         except kopf.PermanentError as error:
             logger.error("cleaner gave up: %s", error)  # noqa: TRY400 - the author's own message
             return None
@@ -144,10 +148,10 @@ class CleaningTasks:
             return None
         return delay
 
-    async def _call_in_thread(self, arguments: dict[str, Any]) -> None:
-        """Call a cleaner that blocks."""
+    async def _call_in_thread(self, arguments: dict[str, Any]) -> object:
+        """Call a cleaner that may block."""
         call = partial(contextvars.copy_context().run, self._cleaner, **arguments)
-        await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def _new_threads(self) -> ThreadPoolExecutor:
         # Of its own: in the threads that all share, a cleaner whose server hangs would hold up the

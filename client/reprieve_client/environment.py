@@ -24,7 +24,8 @@ class Environment(NamedTuple):
     """What a session reads from the environment."""
 
     hint: str
-    resume_path: Path | None
+    resume_path: Path | str | None
+    """As text where it is a URL: a `Path` would make one slash of its two."""
     annotation_file: str
     address: str
     pod_name: str
@@ -39,9 +40,13 @@ def read() -> Environment:
     ranks = [variables[name] for name in _LOCAL_RANKS if name in variables]
     return Environment(
         hint=variables.get("REPRIEVE_CHECKPOINT_HINT", ""),
-        resume_path=Path(resume) if resume not in ("", _NO_PATH) else None,
+        resume_path=_place(resume) if resume not in ("", _NO_PATH) else None,
         annotation_file=variables.get("REPRIEVE_CHECKPOINT_REQUEST", "/podinfo/checkpoint-request"),
         address=variables.get("POD_IP", ""),
         pod_name=variables.get("POD_NAME", ""),
         is_first_process=ranks[:1] in ([], ["0"]),
     )
+
+
+def _place(text: str) -> Path | str:
+    return text if "://" in text else Path(text)

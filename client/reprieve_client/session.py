@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 from . import contract, environment
 from .agreement import Agreement, Alone, Outcome
@@ -25,8 +25,9 @@ from .termination import UNFINISHED, TerminationHandler
 
 Save = Callable[[int], Optional[StrPath]]
 """Saves the state after so many steps; returns the path of the checkpoint."""
-Resume = Callable[[Path], Optional[int]]
-"""Loads a checkpoint; returns how many steps it has, `None` if its path says it."""
+Resume = Callable[[Any], Optional[int]]
+"""Loads the checkpoint at a `Path`, or at a URL, which is text; returns how many steps it has, or
+`None` if its path says it."""
 
 _CURRENT_SECONDS = 60.0
 """For so long after the answer, the steps since may be lost."""
@@ -79,11 +80,15 @@ class Session:
         self._settled_at = float("-inf")
         self._terminated_step: int | None = None
         """The first step after SIGTERM."""
+        self._asked_for: Request | None = None
+        """The last request that was looked at."""
+        self._asked_step: int | None = None
+        """How many steps were done then. Without this, an older save would answer the request."""
         self._saved_at = time.monotonic()
         self.first_step = 0
         """How many steps are done already: those of the checkpoint that the run resumes from."""
-        self.resumed_from: Path | None = None
-        """That checkpoint; `None` at a first start."""
+        self.resumed_from: Path | str | None = None
+        """That checkpoint, as text where it is a URL; `None` at a first start."""
 
     def __enter__(self) -> Session:  # noqa: PYI034 - Python 3.9 has no `Self`
         return self.open()
@@ -102,6 +107,7 @@ class Session:
         self.close()
         found = environment.read()
         self._last_step = self._settled_step = self._terminated_step = None
+        self._asked_for = self._asked_step = None
         self._is_last_save_over = False
         if self._handles_sigterm:
             self._termination.install()
@@ -166,6 +172,7 @@ class Session:
         self._last_step = int(step)
         if self._termination.is_received and self._terminated_step is None:
             self._terminated_step = self._last_step
+        self._note_request()
         return self._agreement.decide(self._last_step, self._wants_save())
 
     def saving(self, step: int) -> None:
@@ -181,16 +188,20 @@ class Session:
     def saved(self, step: int, path: object = None) -> None:
         """Tell Reprieve that everything up to `step` is saved, also for saves of your own.
 
-        A request that came during the save is answered by it: nothing was done since.
+        A request that came during the save is answered by it where nothing was done since. If steps
+        were done since, the next step saves them.
         """
         step = int(step)
         with self._uninterrupted():
             self._failed_saves = 0
-            self._saved_at = self._settled_at = time.monotonic()
+            self._saved_at = time.monotonic()
             self._settled_step = step
             if self._terminated_step is not None and step >= self._terminated_step:
                 self._is_last_save_over = True
-            self._exchange.report(contract.SAVED, step=step, path=contract.printable_path(path))
+            self._note_request()
+            if self._asked_step is None or step >= self._asked_step:
+                self._settled_at = self._saved_at
+                self._exchange.report(contract.SAVED, step=step, path=contract.printable_path(path))
             self._hint.note_save()
 
     def complete(
@@ -256,6 +267,12 @@ class Session:
         if self._termination.is_received and not self.needs_last_save:
             raise SystemExit(UNFINISHED)
 
+    def _note_request(self) -> None:
+        """Keep how many steps were done when a request was first looked at."""
+        pending = self._exchange.pending
+        if pending is not None and pending is not self._asked_for:
+            self._asked_for, self._asked_step = pending, self._last_step
+
     def _wants_save(self) -> bool:
         is_due = (
             self._every_seconds is not None
@@ -303,7 +320,7 @@ class Session:
         is_answered = is_settled and (not self._has_unsaved_steps() or self._has_just_answered())
         return not self._is_busy and (self._last_step is None or is_answered)
 
-    def _checkpoint_to_resume(self, handed_over: Path | None) -> Path | None:
+    def _checkpoint_to_resume(self, handed_over: Path | str | None) -> Path | str | None:
         """Return what is newest: what Reprieve hands over, or what is in the folder.
 
         The folder has the newer one where a pod was killed after a save and before its answer, and
@@ -312,6 +329,8 @@ class Session:
         latest = self._folder.latest() if self._folder else None
         if latest is None or handed_over is None:
             return latest.path if latest else handed_over
+        if isinstance(handed_over, str):
+            return handed_over
         inside = self._path_in_folder(handed_over)
         if not inside or latest.step < (step_of(inside[0]) or 0):
             return existing(handed_over) or latest.path
@@ -325,12 +344,12 @@ class Session:
             return ()
         return path.relative_to(self._folder.path).parts
 
-    def _step_of(self, path: Path) -> int | None:
+    def _step_of(self, path: Path | str) -> int | None:
         """Return the step that a path says: by its name, or by that of its checkpoint's folder."""
-        inside = self._path_in_folder(path)
+        inside = () if isinstance(path, str) else self._path_in_folder(path)
         return step_of(inside[0] if inside else path)
 
-    def _load(self, path: Path | None) -> None:
+    def _load(self, path: Path | str | None) -> None:
         if path is None:
             return
         self.resumed_from = path
@@ -361,8 +380,8 @@ def checkpointing(
     Args:
         save: Saves the state after so many steps, and returns the path of the checkpoint. Called on
             the thread that calls `step`. It saves whole or not at all.
-        resume: Loads the checkpoint at a path as the session opens, and returns how many steps it
-            has. Not called if there is none.
+        resume: Loads a checkpoint as the session opens, and returns how many steps it has. It gets
+            a `Path`, or text where `save` has returned a URL. Not called without a checkpoint.
         folder: Where `save` writes. If it has a newer checkpoint than Reprieve knows, the run
             resumes from that.
         every_seconds: Save also without a request, when the last save is so long ago.

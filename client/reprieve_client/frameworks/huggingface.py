@@ -23,9 +23,6 @@ _COMPLETE = "reprieve-complete"
 """A file in each checkpoint that is whole: the Trainer does not write under another name."""
 _STATE = "trainer_state.json"
 """What the Trainer writes after the model and the optimizer."""
-_IN_USE = "reprieve-callback"
-"""A file beside the checkpoints once a run with this callback has begun. Without it, a first save
-that was killed before its mark would be taken for one from before the callback."""
 
 
 class ReprieveCallback(TrainerCallback):  # type: ignore[misc]
@@ -44,26 +41,32 @@ class ReprieveCallback(TrainerCallback):  # type: ignore[misc]
         """Return the newest whole checkpoint; `None` without one.
 
         With an empty folder, it is the one that Reprieve hands over. If that is gone, the Trainer
-        ends with an error: to start anew would lose all work unnoticed. Where all checkpoints are
-        from before this callback, it raises `ValueError` for the same reason.
+        ends with an error: to start anew would lose all work unnoticed. Where checkpoints may be
+        whole, but none is marked, it raises `ValueError` for the same reason: they are from before
+        this callback, or the Trainer was killed before the mark.
         """
-        newest = _newest_with(_COMPLETE, output_folder) or environment.read().resume_path
-        unmarked = _newest_with(_STATE, output_folder)
-        is_in_use = Path(output_folder, _IN_USE).exists()
-        if newest is None and unmarked is not None and not is_in_use:
+        marked = _with(output_folder, _STATE, _COMPLETE)
+        newest = marked[-1] if marked else environment.read().resume_path
+        unmarked = _with(output_folder, _STATE)
+        if newest is None and unmarked:
+            names = ", ".join(path.name for path in unmarked)
             raise ValueError(
                 f"no checkpoint in {output_folder} has the file {_COMPLETE}, which this callback "
-                f"adds to each that is whole. To resume from the newest: touch "
-                f"{unmarked / _COMPLETE}. To start anew, use an empty folder"
+                f"adds to each that is whole; there are {names}. To resume from the newest: touch "
+                f"{unmarked[-1] / _COMPLETE}. To start anew, use an empty folder"
             )
         return None if newest is None else str(newest)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-        """Begin to receive requests."""
-        if state.is_world_process_zero:
-            folder = Path(args.output_dir)
-            folder.mkdir(parents=True, exist_ok=True)
-            atomic_write(folder / _IN_USE, "")
+        """Begin to receive requests; `ValueError` where no whole checkpoint stays during a save."""
+        # The Trainer deletes old checkpoints before `on_save` marks the new one. It keeps the best
+        # one, which may be old, within the same limit.
+        least = 3 if args.load_best_model_at_end else 2
+        if args.save_total_limit is not None and 0 < args.save_total_limit < least:
+            raise ValueError(
+                f"save_total_limit={args.save_total_limit} must be at least {least}: the Trainer "
+                "deletes the checkpoint before, and may be killed before the new one is marked"
+            )
         self._session.open()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002
@@ -96,10 +99,10 @@ class ReprieveCallback(TrainerCallback):  # type: ignore[misc]
         self._session.close()
 
 
-def _newest_with(file: str, folder: str) -> Path | None:
-    """Return the checkpoint of the highest step that has a file; `None` without one."""
-    found = [path.parent for path in Path(folder).glob(f"checkpoint-[0-9]*/{file}")]
-    return max(found, key=_step, default=None)
+def _with(folder: str, *files: str) -> list[Path]:
+    """Return the checkpoints that have all these files, by step."""
+    found = Path(folder).glob("checkpoint-[0-9]*")
+    return sorted((path for path in found if all((path / n).exists() for n in files)), key=_step)
 
 
 def _step(checkpoint: Path) -> int:

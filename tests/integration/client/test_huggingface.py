@@ -55,19 +55,54 @@ def test_checkpoints_from_before_the_callback_are_an_error_that_says_how_to_resu
     assert callback.resume_from(str(tmp_path)) == str(newest)
 
 
-@pytest.mark.parametrize("is_first_rank", [True, False])
-def test_a_first_save_that_was_killed_does_not_keep_the_run_from_its_start(
-    callback: Any, tmp_path: Path, *, is_first_rank: bool
-) -> None:
-    folder = tmp_path / "output"
-    rank = SimpleNamespace(is_world_process_zero=is_first_rank)
-    callback.on_train_begin(SimpleNamespace(output_dir=str(folder)), rank, None)
+def begin(callback: Any, limit: int | None = None, *, is_best_kept: bool = False) -> None:
+    settings = SimpleNamespace(save_total_limit=limit, load_best_model_at_end=is_best_kept)
+    callback.on_train_begin(settings, None, None)
     callback.on_train_end()
-    assert folder.exists() is is_first_rank
-    if is_first_rank:
-        save(folder, 900)
-        save(folder, 1000, "trainer_state.json")
-    assert callback.resume_from(str(folder)) is None
+
+
+def test_a_first_save_that_was_killed_does_not_keep_the_run_from_its_start(
+    callback: Any, tmp_path: Path
+) -> None:
+    save(tmp_path, 900)
+    assert callback.resume_from(str(tmp_path)) is None
+
+
+def test_a_checkpoint_that_the_trainer_was_deleting_is_not_resumed(
+    callback: Any, tmp_path: Path
+) -> None:
+    """Of two checkpoints, the deletion had begun to delete the older one: here, one with a mark."""
+    save(tmp_path, 800, "reprieve-complete")
+    newest = save(tmp_path, 900, "trainer_state.json")
+    with pytest.raises(ValueError, match=f"there are {newest.name}. To resume .* {newest}"):
+        callback.resume_from(str(tmp_path))
+    (newest / "reprieve-complete").touch()
+    save(tmp_path, 1000, "reprieve-complete")
+    assert callback.resume_from(str(tmp_path)) == str(newest)
+
+
+@pytest.mark.parametrize(("limit", "is_best_kept"), [(1, False), (1, True), (2, True)])
+def test_a_limit_that_leaves_no_whole_checkpoint_during_a_save_is_an_error(
+    callback: Any, limit: int, *, is_best_kept: bool
+) -> None:
+    with pytest.raises(ValueError, match=f"save_total_limit={limit} must be at least"):
+        begin(callback, limit, is_best_kept=is_best_kept)
+
+
+@pytest.mark.parametrize(
+    ("limit", "is_best_kept"), [(None, False), (None, True), (0, False), (2, False), (3, True)]
+)
+def test_a_limit_that_leaves_a_whole_checkpoint_is_taken(
+    callback: Any, limit: int | None, *, is_best_kept: bool
+) -> None:
+    begin(callback, limit, is_best_kept=is_best_kept)
+
+
+def test_a_url_is_handed_over_as_it_was_acknowledged(
+    callback: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HANDED_OVER, "s3://bucket/run-1/checkpoint-7")
+    assert callback.resume_from(str(tmp_path)) == "s3://bucket/run-1/checkpoint-7"
 
 
 def test_a_checkpoint_that_is_handed_over_needs_no_mark(

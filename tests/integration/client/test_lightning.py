@@ -103,6 +103,8 @@ def test_a_checkpoint_that_is_handed_over_and_gone_is_for_the_trainer_to_judge(
     assert make_callback().resume_from() is None
     monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", str(path))
     assert make_callback().resume_from() == str(path)
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", "s3://bucket/run/step-2.ckpt")
+    assert make_callback().resume_from() == "s3://bucket/run/step-2.ckpt"
     newer = tmp_path / "run" / "step-10.ckpt"
     newer.parent.mkdir()
     for one in (newer, newer.with_name("step-9.ckpt"), newer.with_name(".step-11.ckpt.new")):

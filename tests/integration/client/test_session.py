@@ -136,6 +136,50 @@ def test_a_save_of_the_programs_own_answers_a_request() -> None:
     }
 
 
+@pytest.mark.parametrize("is_looked_at", [True, False])
+def test_a_save_from_before_the_request_that_ends_late_does_not_answer_it(
+    *, is_looked_at: bool
+) -> None:
+    training = Training()
+    with reprieve.checkpointing(training.save) as session:
+        session.step(1000)
+        ask(session)
+        if is_looked_at:
+            session.step(1001, defer_seconds=30)
+        session.saved(900, "/checkpoints/step-900")
+        assert session.request is not None
+        session.step(1002)
+        assert training.saves == [1002]
+        session.saved(901, "/checkpoints/step-901")
+    assert answer(session)["path"] == "/checkpoints/step-1002"
+
+
+def test_a_late_save_leaves_the_steps_since_to_sigterm() -> None:
+    training = Training()
+
+    def run() -> None:
+        with reprieve.checkpointing(training.save) as session:
+            session.step(1000)
+            ask(session)
+            session.saved(900)
+            terminate()
+            session.step(1001)
+
+    assert exit_status(run) == UNFINISHED
+    assert training.saves == [1001]
+
+
+def test_a_save_that_was_asked_for_answers_the_request_also_some_steps_later() -> None:
+    """Otherwise a program whose saves all end late would never answer."""
+    with reprieve.checkpointing() as session:
+        ask(session)
+        for step in (1, 2, 3):
+            assert session.should_save(step)
+        session.saved(1)
+        assert not session.should_save(4)
+    assert answer(session) == {"state": "saved", "id": "uid-1", "step": 1}
+
+
 def test_a_path_that_no_answer_can_carry_is_left_out() -> None:
     with reprieve.checkpointing(lambda _: "x" * 600) as session:
         ask(session)
@@ -348,6 +392,21 @@ def test_a_replacement_resumes_where_reprieve_says(
     with reprieve.checkpointing(Training().save, resume) as session:
         assert list(session.steps(5)) == [3, 4]
     assert loaded == [Path(path)]
+
+
+@pytest.mark.parametrize("has_folder", [False, True])
+def test_a_url_is_handed_over_as_it_was_acknowledged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, has_folder: bool
+) -> None:
+    folder = reprieve.CheckpointFolder(tmp_path) if has_folder else None
+    if folder:
+        folder.write(3, lambda _: None)
+    url = "s3://bucket/run-1/step-7"
+    monkeypatch.setenv("REPRIEVE_RESUME_FROM_CHECKPOINT", url)
+    loaded: list[object] = []
+    with reprieve.checkpointing(Training().save, loaded.append, folder=folder) as session:
+        assert (session.first_step, session.resumed_from) == (7, url)
+    assert loaded == [url]
 
 
 def test_a_path_that_is_gone_is_for_the_program_to_judge(

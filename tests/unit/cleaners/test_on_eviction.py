@@ -4,6 +4,7 @@ What kopf would send is a JSON patch with a test of the resourceVersion: finaliz
 """
 
 import asyncio
+import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -187,6 +188,42 @@ async def test_a_function_that_blocks_runs_beside_the_operator() -> None:
     assert await Program(clean).send(a_pod(OURS, status=ENDED, **DELETED)) == []
     assert threads
     assert threads[0] is not threading.main_thread()
+
+
+def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapper(**arguments: Any) -> Any:
+        return function(**arguments)
+
+    return wrapper
+
+
+class _Callable:
+    def __init__(self, cleaner: Cleaner) -> None:
+        self._cleaner = cleaner
+
+    async def __call__(self, **arguments: Any) -> None:
+        await self._cleaner.clean(**arguments)
+
+
+@pytest.mark.parametrize("hide", [lambda cleaner: decorated(cleaner.clean), _Callable])
+async def test_a_coroutine_that_looks_like_a_function_is_awaited_before_it_counts(
+    hide: Callable[[Cleaner], Any],
+) -> None:
+    cleaner = Cleaner(kopf.TemporaryError("busy", 0))
+    assert await Program(hide(cleaner)).send(a_pod(OURS, status=ENDED, **DELETED)) == []
+    assert len(cleaner.calls) == 2
+
+
+async def test_a_decorator_that_runs_its_coroutine_itself_may_do_so() -> None:
+    cleaner = Cleaner()
+
+    @functools.wraps(cleaner.clean)
+    def wrapper(**arguments: Any) -> None:
+        asyncio.run(cleaner.clean(**arguments))
+
+    assert await Program(wrapper).send(a_pod(OURS, status=ENDED, **DELETED)) == []
+    assert len(cleaner.calls) == 1
 
 
 async def test_a_removal_that_met_a_conflict_is_repeated_and_the_cleaner_is_not() -> None:
