@@ -18,6 +18,9 @@ _RECENT_SECONDS = 60.0
 _IMMEDIATE_SECONDS = 1.0
 """Asynchronous preemption retries 20 ms after an error. Synchronous preemption retries as often as
 pods end in the cluster, which are rarely as many."""
+_ASKED_TWICE_SECONDS = 0.25
+"""The API server asks twice about one request within milliseconds. A scheduler's next attempt
+follows when a pod ends."""
 _MIN_IMMEDIATE_RETRIES = 5
 """Immediate retries in a row. Fewer may also come from the pods of a Job, which a synchronous
 scheduler tries in turn."""
@@ -56,7 +59,7 @@ class _Requests:
     Each attempt asks once for each of its victims, in an order of its own. The API server asks
     twice about one request if the pod changes during the review, and may do so if it has just
     changed. So it may be unknown where an attempt begins: if a request repeats the last one of an
-    attempt, that may have been asked about twice, or the next attempt has begun.
+    attempt at once, that may have been asked about twice, or the next attempt has begun.
     """
 
     at: float
@@ -79,8 +82,10 @@ class _Requests:
     """The victims at which the scheduler was told to wait, each with whether it surely ended an
     attempt. The scheduler asks for each once more; then the attempt goes on, or the next begins."""
 
-    def add(self, uid: str, victims: _Asked) -> None:
-        """Add a request for one of these victims."""
+    def add(self, uid: str, victims: _Asked, at: float) -> None:
+        """Add a request for one of these victims, which came at this time."""
+        may_repeat = uid == self.last_uid and at - self.at < _ASKED_TWICE_SECONDS
+        self.at = at
         if uid not in self.uids and self.asked:
             # Nothing but the first attempt asks for a victim that was unknown.
             self.asked = {frozenset(self.uids)} if self.count == len(self.uids) else set()
@@ -89,7 +94,7 @@ class _Requests:
             self.asked = {asked or self.left for asked in self.asked}
             self.left = _NONE
         before = self.asked
-        self.asked = set(self._asked_after(uid, victims))
+        self.asked = set(self._asked_after(uid, victims, may_repeat=may_repeat))
         if not self.asked and len(before) == 1:
             # The next attempt has begun, and the last one asked for fewer victims.
             ended = next(iter(before))
@@ -114,10 +119,10 @@ class _Requests:
     def _left_of(self, uid: str, victims: _Asked) -> _Asked:
         return self.left if uid in self.left else victims
 
-    def _asked_after(self, uid: str, victims: _Asked) -> Iterator[_Asked]:
+    def _asked_after(self, uid: str, victims: _Asked, *, may_repeat: bool) -> Iterator[_Asked]:
         victims = self._left_of(uid, victims)
         for asked in self.asked:
-            if uid == self.last_uid:
+            if may_repeat:
                 yield asked
             if uid not in asked:
                 yield _NONE if asked | {uid} == victims else asked | {uid}
@@ -284,8 +289,7 @@ class RefusalHistory:
         else:
             victims = frozenset(self._victims_of(by) | {uid})
             was_last = bool(requests.end_with(uid, victims))
-            requests.add(uid, victims)
-            requests.at = self._monotonic()
+            requests.add(uid, victims, self._monotonic())
         if is_changed:
             requests.repeated.add(uid)
         if waits:
