@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from reprieve_testing import check_command, page_blocks
+import reprieve_client as reprieve
+from reprieve_testing import check_command, manifests, page_blocks
 from reprieve_testing.servers.hinted_program import running
 
 UNFINISHED = 143
@@ -29,6 +31,29 @@ def test_the_pod_template_breaks_no_rule(tmp_path: Path) -> None:
     file.write_text(text)
     checked = check_command.run(file, "--strict")
     assert (checked.status, checked.lines) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(page_blocks.blocks(PAGE, "yaml")[0], id="page"),
+        *(
+            pytest.param((manifests.EXAMPLES / name / "job.yaml").read_text(), id=name)
+            for name in ("client", "launcher")
+        ),
+    ],
+)
+def test_a_pod_of_the_template_without_its_agent_is_warned_of(
+    text: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    template = yaml.safe_load(text)["spec"]["template"]
+    for name, hint in template["metadata"]["annotations"].items():
+        for variable in template["spec"]["containers"][0]["env"]:
+            source = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+            if source == f"metadata.annotations['{name}']":
+                monkeypatch.setenv(variable["name"], hint.replace("/run/reprieve", "/missing"))
+    reprieve.checkpointing(lambda _: None).open().close()
+    assert "needs the agent, but its folder /missing is missing" in caplog.text
 
 
 @pytest.mark.parametrize("text", page_blocks.blocks(PAGE, "python"))
