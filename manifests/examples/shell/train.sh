@@ -37,13 +37,14 @@ while [ "$step" -lt "$STEPS" ]; do
     step=$((step + 1))
     said=
     if [ -f "$request" ]; then read -r said < "$request"; fi
+    id=${said#*\"id\":\"}
+    id=${id%%\"*}
     case $said in
-    "$answered" | *'"cancelled":true'*) ;; # no new request, or cancelled: go on
+    '' | *'"cancelled":true'*) ;; # no request, or cancelled: go on
     *)
-        id=${said#*\"id\":\"}
-        id=${id%%\"*}
-        save
-        answered=$said
+        # The same id is the same request, whatever its attempt.
+        if [ "$id" != "$answered" ]; then save; fi
+        answered=$id
         ;;
     esac
 done

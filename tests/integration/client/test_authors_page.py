@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from reprieve_testing import check_command, page_blocks
+import reprieve_client as reprieve
+from reprieve_testing import check_command, manifests, page_blocks
 from reprieve_testing.servers.hinted_program import running
 
 UNFINISHED = 143
@@ -29,6 +31,29 @@ def test_the_pod_template_breaks_no_rule(tmp_path: Path) -> None:
     file.write_text(text)
     checked = check_command.run(file, "--strict")
     assert (checked.status, checked.lines) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(page_blocks.blocks(PAGE, "yaml")[0], id="page"),
+        *(
+            pytest.param((manifests.EXAMPLES / name / "job.yaml").read_text(), id=name)
+            for name in ("client", "launcher")
+        ),
+    ],
+)
+def test_a_pod_of_the_template_without_its_agent_is_warned_of(
+    text: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    template = yaml.safe_load(text)["spec"]["template"]
+    for name, hint in template["metadata"]["annotations"].items():
+        for variable in template["spec"]["containers"][0]["env"]:
+            source = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+            if source == f"metadata.annotations['{name}']":
+                monkeypatch.setenv(variable["name"], hint.replace("/run/reprieve", "/missing"))
+    reprieve.checkpointing(lambda _: None).open().close()
+    assert "needs the agent, but its folder /missing is missing" in caplog.text
 
 
 @pytest.mark.parametrize("text", page_blocks.blocks(PAGE, "python"))
@@ -87,6 +112,7 @@ while :; do sleep 0.05; done
 def wrapped(tmp_path: Path, program: str) -> list[str | Path]:
     wrapper = tmp_path / "on-usr1.sh"
     text = snippet("sh", "on-usr1.sh", tmp_path).replace("sleep 1", "sleep 0.05")
+    text = text.replace("-lt 600", "-lt 3")
     # The test must know when the wrapper has looked at the request.
     wrapper.write_text(text.replace("    said=\n", "    echo looked\n    said=\n"))
     (tmp_path / "program.sh").write_text(program)
@@ -110,6 +136,38 @@ def test_a_program_of_slurm_that_ends_after_its_save_is_no_finished_job(tmp_path
         program.ask("uid-2")
         program.wait_for(lambda: len(program.lines("ended")) == 2)
         assert program.end() == UNFINISHED
+
+
+def test_a_program_of_slurm_is_asked_once_it_handles_the_signal(tmp_path: Path) -> None:
+    text = f"while [ ! -f ready ]; do sleep 0.05; done; {SAVES_AND_GOES_ON}"
+    with running(tmp_path, *wrapped(tmp_path, text)) as program:
+        program.write_request("uid-1")
+        program.wait_for(lambda: program.log.count("looked") > 3)
+        assert program.answer() == {}
+        (tmp_path / "ready").touch()
+        program.wait_for(lambda: program.answer().get("state") == "saved")
+        assert program.end() == UNFINISHED
+
+
+def test_a_program_of_slurm_that_ended_for_a_request_goes_on_long_after_its_deadline(
+    tmp_path: Path,
+) -> None:
+    text = "[ ! -f finish ] || exit 0" + SAVES_AND_ENDS
+    with running(tmp_path, *wrapped(tmp_path, text)) as program:
+        program.write_request("uid-1", deadline="2999-11-21T12:10:00Z")
+        program.wait_for(lambda: program.lines("ended"))
+        looks = program.log.count("looked")
+        program.wait_for(lambda: program.log.count("looked") > looks + 10)
+        assert len(program.lines("started")) == 1
+        program.write_request("uid-1", deadline="2026-01-01T12:10:00Z")
+        program.wait_for(lambda: len(program.lines("started")) == 2)
+        looks = program.log.count("looked")
+        program.wait_for(lambda: program.log.count("looked") > looks + 5)
+        assert len(program.lines("ended")) == 1, "the same id is the same request"
+        (tmp_path / "finish").touch()
+        program.ask("uid-2")
+        program.write_request("uid-2", cancelled=True)
+        assert program.wait() == 0
 
 
 def test_a_program_of_slurm_that_finishes_after_a_cancelled_request_is_finished(
