@@ -131,7 +131,7 @@ class ReclaimController:
             self._policy,
             self._namespaces,
             self._clock.now(),
-            self._marker.unmarkable,
+            self._marker.unmarkable(),
         )
         homes = nodes.by_home()
         self._rounds = {uid: each for uid, each in self._rounds.items() if each.home in homes}

@@ -8,7 +8,7 @@ without notice, as is any victim without room for a state.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from reprieve_operator.clock import Clock
 from reprieve_operator.cluster.event_recorder import EventRecorder, ObjectReference
@@ -37,6 +37,9 @@ _ATTEMPTS = 3
 """A kubelet's update of the status between the read and the mark is no reason to give up, nor is an
 API server that is busy for a moment."""
 _RETRY_SECONDS, _MOST_RETRY_SECONDS = 1, 5
+_REFUSED_SECONDS, _FAILED_SECONDS = 3600.0, 600.0
+"""For so long a pod is not chosen again: one that another policy bars the operator from, which may
+be repaired, and one where the API server, or a webhook, did not answer."""
 
 MayLeave = Callable[[LentNodePod], Awaitable[bool]]
 """Whether a borrower that has changed may still be a victim."""
@@ -57,10 +60,19 @@ class BorrowerMarker:
     ) -> None:
         self._writes, self._policy, self._clock = writes, policy, clock
         self._recorder, self._reporter = recorder, reporter
-        self.unmarkable: set[str] = set()
-        """Uids of pods that the API server refuses to have marked, or deleted, for good, as where
-        another policy bars the operator. They count as non-preemptible. Without this, each round
-        would choose them again."""
+        self._stays_until: dict[str, float] = {}
+        """Until when a pod that could not be written to is left alone, by its uid, on the monotonic
+        clock."""
+
+    def unmarkable(self) -> Collection[str]:
+        """Return the uids of pods that could not be marked, or deleted: they stay for a while.
+
+        Without this, each round would choose them again, and a borrower whose webhook hangs would
+        keep its node, and those of others, for ever.
+        """
+        now = self._clock.monotonic()
+        self._stays_until = {uid: at for uid, at in self._stays_until.items() if at > now}
+        return self._stays_until.keys()
 
     async def begin(
         self,
@@ -94,20 +106,24 @@ class BorrowerMarker:
                 except ApiError as error:
                     if error.is_object_too_large:
                         full.append(victim)
-                    elif is_permanent(error):
-                        self.unmarkable.add(victim.uid)
                     else:
-                        raise
+                        self._leave_alone(victim.uid, error)
+                        if not is_permanent(error):
+                            raise
             return full
 
         try:
             # Deleted once all others are marked: without this, a pod would go in vain where a mark
             # fails for the moment.
             full = await write_each(chosen.victims, mark)
-            refused = await write_each(full, delete)
-            self.unmarkable.update(victim.uid for victim in refused)
+            for victim in await write_each(full, delete):
+                self._stays_until[victim.uid] = self._clock.monotonic() + _REFUSED_SECONDS
         finally:
             self._report(chosen, waiting, marked, nodes)
+
+    def _leave_alone(self, uid: str, error: ApiError) -> None:
+        seconds = _REFUSED_SECONDS if is_permanent(error) else _FAILED_SECONDS
+        self._stays_until[uid] = self._clock.monotonic() + seconds
 
     async def _write(self, pod: LentNodePod, write: _Write, may_leave: MayLeave) -> bool:
         """Write to the pod; `False` if it is gone, or may be no victim any more."""

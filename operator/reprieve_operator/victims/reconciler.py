@@ -246,8 +246,11 @@ class VictimReconciler:
             return await self._termination.terminate(pod, decision)
         if state.phase in _STAYING:
             self.tracker.on_pod_written(await self._termination.write_cancelled(pod, state))
+            # First its gang: while the workload is told, the last of the others may have saved.
+            self.progress.on_state_written(pod, decision)
             await self._notice.cancel(pod, state)
-        elif state.phase is Phase.FINISHED:
+            return 0.0
+        if state.phase is Phase.FINISHED:
             self.tracker.on_pod_written(await self._termination.write_finished(pod, state))
         elif not await self._notice.write(pod, decision, begins=begins):
             return 0.0

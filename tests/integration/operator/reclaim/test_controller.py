@@ -424,6 +424,32 @@ async def test_a_borrower_that_the_operator_may_not_mark_is_not_chosen_again(
         assert world.stub.deletions == []
 
 
+async def test_a_borrower_whose_marks_fail_is_not_chosen_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this, a borrower whose webhook hangs would keep the node, and those of others."""
+    monkeypatch.setattr(marker, "_RETRY_SECONDS", 0)
+    async with reclaiming(tmp_path) as world:
+        world.stub.refuses[f"{TEAM}/short"] = 500
+        world.stub.collections[HOME] = by_name(a_waiting_pod())
+        await until(lambda: world.marked() == ["short"] * 3)
+        world.stub.collections[HOME] = by_name(a_waiting_pod("next"))
+        await until(lambda: world.marked() == ["short", "short", "short", "long"])
+
+
+async def test_a_borrower_that_could_not_be_marked_is_chosen_again_later(tmp_path: Path) -> None:
+    """What refused the mark may be repaired: a role, or a policy of another project."""
+    now = [0.0]
+    async with reclaiming(tmp_path, monotonic=lambda: now[0]) as world:
+        world.stub.refuses[f"{TEAM}/short"] = 403
+        world.stub.collections[HOME] = by_name(a_waiting_pod())
+        await until(lambda: world.marked() == ["short"])
+        world.stub.refuses.clear()
+        now[0] = 3601.0
+        world.stub.collections[HOME] = by_name(a_waiting_pod("next"))
+        await until(lambda: world.marked() == ["short", "short"])
+
+
 @pytest.mark.parametrize("refused", ["long", "short"])
 async def test_a_borrower_that_the_operator_may_not_mark_keeps_no_other_from_being_marked(
     tmp_path: Path, refused: str

@@ -338,3 +338,17 @@ async def test_a_refusal_for_a_time_with_a_lost_answer_is_reported(
     cluster.lost_answers.add(("a", Phase.REPRIEVED))
     cluster.mark("a", SAVES)
     await until(lambda: cluster.events == [("a", "PreemptionRefused")])
+
+
+async def test_a_gang_is_cancelled_before_a_slow_workload_is_told(
+    cluster: PlayedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this, the last of the others could save meanwhile, and all but one would go."""
+    is_told = asyncio.Event()
+
+    async def tell(*_: object) -> None:
+        await is_told.wait()
+
+    monkeypatch.setattr(CheckpointSession, "cancel", tell)
+    await cancel(a_gang(cluster))
+    is_told.set()
