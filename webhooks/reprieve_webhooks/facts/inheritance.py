@@ -37,6 +37,7 @@ class Inheritance:
                 object_path(row.resource),
                 PartialObjectMetadata,
                 self.ledgers.handler_for(kind),
+                on_delete=self.ledgers.forgetter_for(kind),
                 params={"labelSelector": f"{LEDGER}=true"},
                 absent_retry_seconds=_ABSENT_RETRY_SECONDS if row.is_composite else None,
             )

@@ -15,6 +15,7 @@ from reprieve_policy.kube.owners import LEDGER_KINDS
 from reprieve_policy.lifecycle import ledger
 from reprieve_policy.lifecycle.ledger import Ledger
 from reprieve_runtime.client.api import PartialObjectMetadata
+from reprieve_runtime.client.stored import Key
 
 MAX_CHARACTERS = 32 * 1024 * 1024
 """Of all ledgers together: some 50,000 of one slot. Parsed, a ledger is six times as large."""
@@ -54,6 +55,18 @@ class LedgerCache:
             )
 
         return keep
+
+    def forgetter_for(self, kind: str) -> Callable[[Key], None]:
+        """Return a handler for the owners of one kind that are gone, or have no ledger any more.
+
+        Without this, the next pod would inherit an eviction that was cancelled.
+        """
+
+        def forget(owner: Key) -> None:
+            self.changes += 1
+            self._remove((kind, *owner))
+
+        return forget
 
     def get(self, owner: OwnerReference, in_namespace: str) -> Ledger:
         """Return the ledger of this owner; one created again under the same name inherits none."""

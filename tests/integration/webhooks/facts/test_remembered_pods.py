@@ -138,6 +138,19 @@ async def test_a_ledger_ends_what_was_remembered_and_nothing_follows_from_it(tmp
         assert not running.facts.inherits_nothing(pod, "team-a")
 
 
+async def test_nothing_follows_from_a_ledger_that_was_taken_back(tmp_path: Path):
+    """The operator removes it with its label, so that the watch shows a deletion."""
+    owner = OwnerReference(kind="Job", name="train", uid="1", controller=True)
+    pod = Resource(kind="Pod", metadata=ObjectMeta(name="p", ownerReferences=(owner,)))
+    job = named("Job", "train", "team-a", annotations={"ledger": ledger.render({"": ENTRY})})
+    job["metadata"] |= {"uid": "1", "labels": {keys.LEDGER: "true"}}
+    async with server(tmp_path) as running:
+        await running.learns("ADDED", job, JOBS)
+        await running.learns("DELETED", job, JOBS)
+
+        assert running.facts.inherits_nothing(pod, "team-a")
+
+
 async def test_a_pod_of_a_namespace_that_no_watch_has_seen_is_reviewed_each_time(tmp_path: Path):
     async with server(tmp_path) as running:
         await running.learns("DELETED", TEAM, NAMESPACES)

@@ -70,3 +70,13 @@ def test_a_namespace_has_a_root_owner_as_long_as_its_ledger_is_kept() -> None:
     assert not ledgers.has_root_owners("team-b")
     ledgers.handler_for("Job")(an_owner("train"))
     assert not ledgers.has_root_owners("team-a")
+
+
+def test_an_owner_that_is_gone_or_has_no_ledger_any_more_takes_no_room() -> None:
+    ledgers = LedgerCache(max_characters=LIMIT_BYTES)
+    ledgers.handler_for("JobSet")(an_owner("set"))
+    ledgers.forgetter_for("Job")(("team-a", "set"))
+    assert ledgers.has_root_owners("team-a")
+    ledgers.forgetter_for("JobSet")(("team-a", "set"))
+    assert not ledgers.has_root_owners("team-a")
+    assert of(ledgers, "set", kind="JobSet") == {}
