@@ -193,21 +193,3 @@ def test_no_pod_is_preempted_for_a_gang_that_cannot_be_placed_completely(
     gangs.create("too-large", NODES + 1, 8, URGENT)
     ours.wait_calls("nothing", answered + NODES)
     assert gangs.running() == before
-
-
-def test_all_of_a_gang_goes_where_its_preemptor_needs_more_of_its_pods_than_it_can_spare(
-    ours: ExtenderCluster,
-) -> None:
-    labels = {f"{GROUP}/name": "elastic", f"{GROUP}/min-available": "7"}
-    job = a_job("elastic", 8, 4, LOW, labels)
-    job["spec"]["template"]["metadata"]["annotations"] = {keys.DISRUPTION_MODE: "pod"}
-    gangs = Gangs(ours, ONE_JOB)
-    ours.cluster.create(job)
-    wait_for("all 8 pods run", lambda: len(gangs.running().get("elastic", ())) == 8, SECONDS)
-    before = gangs.running()["elastic"]
-    gangs.start("whole-node", 1, 8, URGENT)
-    wait_for(
-        "all of the gang is gone",
-        lambda: not before & gangs.running().get("elastic", set()),
-        SECONDS,
-    )

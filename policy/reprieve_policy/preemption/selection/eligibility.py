@@ -5,7 +5,6 @@ A gang that is evicted as a unit is refused for whatever protects one of its pod
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from copy import copy
 from functools import cached_property
 
 from reprieve_policy.gangs.disruption import DisruptionMode
@@ -30,8 +29,6 @@ class Eligibility:
         self.budget_uses = BudgetUses(snapshot.budgets)
         self.pod_eligibility = PodEligibility(preemptor, snapshot)
         self._pod_reason = self.pod_eligibility.reason
-        self.whole_gangs: AbstractSet[GangKey] = frozenset()
-        """Gangs that are evicted as units, though they can spare some of their pods."""
         self._spare_members: dict[GangKey, int] = {}
         self._protected: dict[GangKey, tuple[ScheduledPod, RefusalReason] | None] = {}
         self._release_certainties: dict[GangKey, ReleaseCertainty] = {}
@@ -108,26 +105,12 @@ class Eligibility:
         """Return the gang that is evicted with the pod, `None` for a pod that is evicted alone."""
         if pod.gang is None:
             return None
-        if pod.gang in self.whole_gangs:
-            return self.snapshot.gangs[pod.gang]
         if pod.gang not in self._evicted_gangs:
             gang = self.snapshot.gangs.get(pod.gang)
             self._evicted_gangs[pod.gang] = (
                 gang if gang is not None and self._is_evicted_as_a_unit(gang) else None
             )
         return self._evicted_gangs[pod.gang]
-
-    def with_whole_gangs(self, keys: Iterable[GangKey]) -> "Eligibility":
-        """Return the same, except that these gangs are evicted as units; none has a leaving pod."""
-        # What is known of all other gangs is shared.
-        other = copy(self)
-        other.whole_gangs = frozenset(keys)
-        return other
-
-    def may_go_whole(self, key: GangKey) -> bool:
-        """True if no pod of the gang is leaving yet."""
-        members = self.affected_members(self.snapshot.gangs[key])
-        return not any(self._leaving_members(members))
 
     def release_certainty(self, pod: ScheduledPod) -> ReleaseCertainty:
         """Return how certainly the room of a pod that is no victim becomes free soon.

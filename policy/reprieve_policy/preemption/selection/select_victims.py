@@ -48,7 +48,6 @@ _STATUS_BY_CERTAINTY: Mapping[ReleaseCertainty, DryRunStatus] = {
     ReleaseCertainty.BEING_DELETED: DryRunStatus.ROOM_MAY_BE_RELEASED,
     ReleaseCertainty.NOTIFIED: DryRunStatus.ROOM_BEING_RELEASED,
 }
-_NOT_ENOUGH = (DryRunStatus.TOO_SMALL, DryRunStatus.NO_VICTIMS)
 _STATUS_BESIDE_NOMINATED_PODS = dict.fromkeys(
     _STATUS_BY_CERTAINTY, DryRunStatus.ROOM_MAY_BE_RELEASED
 )
@@ -64,53 +63,9 @@ def select(
 ) -> Selection | DryRunStatus:
     """Return the victims that make room for the demand on the node.
 
-    Pods that keep the preemptor away leave, if they may be victims. Where more pods of a gang must
-    go than it can spare, all of it goes. `best`: victims that are worse, or more than a decision
-    allows, are of no use.
+    Pods that keep the preemptor away leave, if they may be victims. `best`: victims that are worse,
+    or more than a decision allows, are of no use.
     """
-    found = _select_beside_repelling(node_info, demand, eligibility, selected, best)
-    if found not in _NOT_ENOUGH:
-        return found
-    possible = [
-        pod
-        for pod in node_info.pods
-        if _can_lose_some(pod, eligibility) and eligibility.reason(pod) is None
-    ]
-    with_whole_gangs = _with_whole_gangs(possible, eligibility, selected)
-    if with_whole_gangs is None:
-        return found
-    return _select_beside_repelling(node_info, demand, with_whole_gangs, selected, best)
-
-
-def _can_lose_some(pod: ScheduledPod, eligibility: Eligibility) -> bool:
-    """True for a pod of a gang with a minimum: cheap, for nodes where no pod is."""
-    gang = None if pod.gang is None else eligibility.snapshot.gangs.get(pod.gang)
-    return gang is not None and gang.min_available > 0
-
-
-def _with_whole_gangs(
-    possible: Sequence[ScheduledPod], eligibility: Eligibility, selected: AlreadySelected
-) -> Eligibility | None:
-    """Return how pods are decided on if gangs that can spare too few of these pods go as a whole.
-
-    `None` if there are none. Without this, a gang of two pods that needs one would keep both from a
-    preemptor that needs the room of both, while one that needs two would go.
-    """
-    keys = [
-        key
-        for key in _spare_members(possible, eligibility, selected)
-        if not selected.lost_members.get(key) and eligibility.may_go_whole(key)
-    ]
-    return eligibility.with_whole_gangs(keys) if keys else None
-
-
-def _select_beside_repelling(
-    node_info: NodeInfo,
-    demand: CombinedDemand,
-    eligibility: Eligibility,
-    selected: AlreadySelected,
-    best: BestSoFar | None,
-) -> Selection | DryRunStatus:
     repelling = repelling_pods(node_info, eligibility)
     first = _repelling_victims(repelling, node_info, eligibility, selected) if repelling else []
     if not first:
@@ -201,14 +156,6 @@ def select_proposed(
     """Return the scheduler's own victims, all or none: only it knows what fits."""
     if is_proposal_outdated(node_info, uids, eligibility):
         return DryRunStatus.PROPOSAL_OUTDATED
-    eligibility = (
-        _with_whole_gangs(
-            [pod for pod in node_info.pods if pod.uid in uids and eligibility.reason(pod) is None],
-            eligibility,
-            NOTHING_SELECTED,
-        )
-        or eligibility
-    )
     named = [pod for pod in node_info.pods if pod.uid in uids]
     proposed = [
         pod for pod in named if eligibility.reason(pod) is not RefusalReason.ALREADY_LEAVING

@@ -345,27 +345,26 @@ def test_a_decision_takes_no_more_victims_than_it_may() -> None:
         assert found.node_statuses == {"n": DryRunStatus.TOO_MANY_VICTIMS}
 
 
-def test_all_of_a_gang_goes_only_where_fewer_pods_are_not_enough() -> None:
+def test_no_victims_suffice_where_a_gang_needs_its_pods() -> None:
     members = [losing(f"m{number}", 10, gang=OLD) for number in range(3)]
     snapshot_fixture = on_one_node(*members).with_gang(
         "old", DisruptionMode.SINGLE, min_available=2
     )
-    for preemptor, pods in ((ONE, 1), (TWO, 3)):
-        best = decided(snapshot_fixture, preemptor).best
-        assert best is not None
-        assert (best.victim_count, len(best.victims)) == (1, pods)
+
+    assert decided(snapshot_fixture, TWO).node_statuses == {"n": DryRunStatus.TOO_SMALL}
+    assert decided(snapshot_fixture, ONE).best is not None
 
 
-def test_so_it_does_where_there_are_more_than_all_sets_are_compared_of() -> None:
+def test_nor_where_there_are_more_than_all_sets_are_compared_of() -> None:
     members = [losing(f"m{number}", 10, gang=OLD, cpu=0.1) for number in range(12)]
     large = [losing(f"l{number}", 10, gang=OLD, cpu=2) for number in range(2)]
     snapshot_fixture = on_one_node(*members, *large).with_gang(
         "old", DisruptionMode.SINGLE, min_available=13
     )
 
-    best = decided(snapshot_fixture, a_preemptor(cpu=4)).best
-    assert best is not None
-    assert (best.victim_count, len(best.victims)) == (1, 14)
+    assert decided(snapshot_fixture, a_preemptor(cpu=4)).node_statuses == {
+        "n": DryRunStatus.TOO_SMALL
+    }
 
 
 @pytest.mark.parametrize("order", [LOSS, PRIORITY])
@@ -657,13 +656,6 @@ def is_spared(preemptor: Preemptor, snapshot: Snapshot, victims: Sequence[Victim
     return lost <= max(0, Eligibility(preemptor, snapshot).spare_members(OLD))
 
 
-def is_a_whole_gang_needed(found: Selection, snapshot: Snapshot) -> bool:
-    """True if a gang that is disrupted one by one goes as a whole."""
-    gang = snapshot.gangs[OLD]
-    (members,) = [set(unit.members) for unit in found.units if unit.gang == OLD]
-    return gang.disruption_mode is DisruptionMode.SINGLE and members == set(gang.members)
-
-
 def sets_of(
     preemptor: Preemptor, snapshot: Snapshot, units: Sequence[VictimUnit]
 ) -> Iterator[tuple[VictimUnit, ...]]:
@@ -695,12 +687,7 @@ def test_no_other_set_of_victims_loses_less(preemptor: Preemptor, snapshot: Snap
     all_sets = list(sets_of(preemptor, snapshot, units))
 
     if not all_sets:
-        is_selected = isinstance(found, Selection)
-        assert (
-            not is_selected
-            or len(found.units) > snapshot.settings.max_victims
-            or is_a_whole_gang_needed(found, snapshot)
-        )
+        assert not isinstance(found, Selection) or len(found.units) > snapshot.settings.max_victims
         return
     best = min(
         all_sets, key=lambda victims: (losses(victims, snapshot), importance(victims, units))

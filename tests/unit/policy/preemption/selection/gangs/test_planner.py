@@ -490,59 +490,6 @@ def test_a_leaving_gang_counts_once_among_the_victims_of_a_round():
     )
 
 
-def a_gang_of_two_that_needs_one(order: str, **fields: object) -> SnapshotFixture:
-    return (
-        a_snapshot(
-            a_node_info("a", of_gang("a1", cpu=4), of_gang("a2", cpu=4), cpu=8),
-            a_node_info("b", of_gang("b1", cpu=4, **fields), cpu=4),
-        )
-        .with_gang("old", DisruptionMode.SINGLE, min_available=2)
-        .with_settings(PolicySettings(victim_order=order))
-    )
-
-
-@pytest.mark.parametrize("order", ["loss", "priority"])
-def test_all_of_a_gang_goes_where_more_of_its_pods_must_go_than_it_can_spare(order: str):
-    """Without this, a gang that can spare one would be safer than one that can spare none."""
-    best = decided(a_preemptor(cpu=8), a_gang_of_two_that_needs_one(order), ["a"]).best
-    assert best is not None
-    assert (names(best.victims), names(best.gang_members_elsewhere)) == (["a1", "a2"], ["b1"])
-    assert best.victim_count == 1
-
-
-@pytest.mark.parametrize(
-    ("fields", "status"),
-    [
-        ({"is_non_preemptible": True}, DryRunStatus.NO_VICTIMS),
-        ({"is_leaving": True}, DryRunStatus.NO_VICTIMS),
-    ],
-    ids=["of which one pod is protected", "of which one pod is leaving"],
-)
-def test_no_pod_goes_where_a_gang_would_have_to_go_as_a_whole(
-    fields: dict[str, object], status: DryRunStatus
-):
-    found = decided(a_preemptor(cpu=8), a_gang_of_two_that_needs_one("loss", **fields), ["a"])
-    assert found.node_statuses == {"a": status}
-
-
-def test_all_of_a_gang_goes_where_more_of_its_pods_keep_the_preemptor_away_than_it_can_spare():
-    gang = [of_gang(name, anti_affinity=ALL_PODS) for name in ("a1", "a2")]
-    snapshot = a_snapshot(a_node_info("a", *gang, cpu=4)).with_gang(
-        "old", DisruptionMode.SINGLE, min_available=1
-    )
-    best = decided(ONE, snapshot).best
-    assert best is not None
-    assert names(best.victims) == ["a1", "a2"]
-
-
-def test_all_of_a_gang_goes_where_its_scheduler_wants_more_of_its_pods_than_it_can_spare():
-    snapshot = a_gang_of_two_that_needs_one("loss").build()
-    preemptor = a_preemptor(cpu=8, depends_on_other_pods=True)
-    best = selection.decide(preemptor, snapshot, ["a"], {"a": ["a1", "a2"]}).best
-    assert best is not None
-    assert (names(best.victims), names(best.gang_members_elsewhere)) == (["a1", "a2"], ["b1"])
-
-
 def test_no_gang_loses_more_pods_over_all_nodes_than_it_can_spare():
     node_infos = [a_node_info(name, of_gang(name + "1"), cpu=1) for name in "abc"]
     snapshot_fixture = a_snapshot(*node_infos, full("d")).with_gang(
