@@ -45,9 +45,9 @@ class ReprieveCallback(TrainerCallback):  # type: ignore[misc]
         whole, but none is marked, it raises `ValueError` for the same reason: they are from before
         this callback, or the Trainer was killed before the mark.
         """
-        marked = _with(output_folder, _STATE, _COMPLETE)
+        marked = _checkpoints_with(output_folder, _STATE, _COMPLETE)
         newest = marked[-1] if marked else environment.read().resume_path
-        unmarked = _with(output_folder, _STATE)
+        unmarked = _checkpoints_with(output_folder, _STATE)
         if newest is None and unmarked:
             names = ", ".join(path.name for path in unmarked)
             raise ValueError(
@@ -99,10 +99,11 @@ class ReprieveCallback(TrainerCallback):  # type: ignore[misc]
         self._session.close()
 
 
-def _with(folder: str, *files: str) -> list[Path]:
+def _checkpoints_with(folder: str, *files: str) -> list[Path]:
     """Return the checkpoints that have all these files, by step."""
     found = Path(folder).glob("checkpoint-[0-9]*")
-    return sorted((path for path in found if all((path / n).exists() for n in files)), key=_step)
+    whole = [path for path in found if all((path / file).exists() for file in files)]
+    return sorted(whole, key=_step)
 
 
 def _step(checkpoint: Path) -> int:

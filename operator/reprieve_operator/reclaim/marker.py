@@ -107,8 +107,11 @@ class BorrowerMarker:
                     if error.is_object_too_large:
                         full.append(victim)
                     else:
-                        self._leave_alone(victim.uid, error)
-                        if not is_permanent(error):
+                        is_refused = is_permanent(error)
+                        self._leave_alone(
+                            victim.uid, _REFUSED_SECONDS if is_refused else _FAILED_SECONDS
+                        )
+                        if not is_refused:
                             raise
             return full
 
@@ -117,12 +120,11 @@ class BorrowerMarker:
             # fails for the moment.
             full = await write_each(chosen.victims, mark)
             for victim in await write_each(full, delete):
-                self._stays_until[victim.uid] = self._clock.monotonic() + _REFUSED_SECONDS
+                self._leave_alone(victim.uid, _REFUSED_SECONDS)
         finally:
             self._report(chosen, waiting, marked, nodes)
 
-    def _leave_alone(self, uid: str, error: ApiError) -> None:
-        seconds = _REFUSED_SECONDS if is_permanent(error) else _FAILED_SECONDS
+    def _leave_alone(self, uid: str, seconds: float) -> None:
         self._stays_until[uid] = self._clock.monotonic() + seconds
 
     async def _write(self, pod: LentNodePod, write: _Write, may_leave: MayLeave) -> bool:

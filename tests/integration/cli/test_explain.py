@@ -165,16 +165,21 @@ def a_gang_pod(name: str) -> Any:
     }
 
 
+OF_THE_CLUSTER: Any = {
+    CLASSES: {},
+    "/api/v1/namespaces": {"team": {"kind": "Namespace", "metadata": {"name": "team"}}},
+    "/api/v1/namespaces/reprieve-system/configmaps": {},
+    "/api/v1/nodes": {"n": {"metadata": {"name": "n"}}},
+}
+
+
 async def test_the_pods_of_a_gang_are_listed_once_whatever_their_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     collections = {
         PODS: {name: a_gang_pod(name) for name in ("a", "b", "c", "d")},
         "/apis/batch/v1/namespaces/team/jobs": {"train": JOB},
-        CLASSES: {},
-        "/api/v1/namespaces": {"team": {"kind": "Namespace", "metadata": {"name": "team"}}},
-        "/api/v1/namespaces/reprieve-system/configmaps": {},
-        "/api/v1/nodes": {"n": {"metadata": {"name": "n"}}},
+        **OF_THE_CLUSTER,
     }
     async with stub_api(tmp_path, collections=collections) as (stub, api):
         stub.lists_released.set()
@@ -201,10 +206,7 @@ async def test_only_the_jobs_of_the_gang_are_read(
     collections = {
         PODS: {pod["metadata"]["name"]: pod for pod in (*gang, *others)},
         jobs: {f"train-{name}": JOB for name in ("a", "b")},
-        CLASSES: {},
-        "/api/v1/namespaces": {"team": {"kind": "Namespace", "metadata": {"name": "team"}}},
-        "/api/v1/namespaces/reprieve-system/configmaps": {},
-        "/api/v1/nodes": {"n": {"metadata": {"name": "n"}}},
+        **OF_THE_CLUSTER,
     }
     async with stub_api(tmp_path, collections=collections) as (stub, api):
         stub.lists_released.set()

@@ -8,12 +8,13 @@ they violate budgets only where none else are few enough.
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from . import pdb_usage, victim_units
 from .eligibility import Eligibility
 from .node_fit import RemainingCapacity
 from .snapshot import GangKey, ScheduledPod
-from .victim_units import Selection, SortKey, VictimUnit
+from .victim_units import Selection, VictimUnit
 
 
 def select(
@@ -28,14 +29,12 @@ def select(
     No possible victim is counted in `capacity`, which changes. `spare`: how many pods each gang can
     lose. `cost_of`: their priority, or what they lose.
     """
-    now, uses = eligibility.snapshot.now, eligibility.budget_uses
+    uses = eligibility.budget_uses
+    importance = partial(victim_units.scheduler_order, now=eligibility.snapshot.now)
     sizes = victim_units.sizes_of(possible, capacity)
 
     def size_of(unit: VictimUnit) -> float:
         return sum([sizes[pod.uid] for pod in unit.on_node])
-
-    def importance(unit: VictimUnit) -> SortKey:
-        return victim_units.scheduler_order(unit, now)
 
     kept = victim_units.keep_needed_members(
         possible, spare, capacity, lambda pod: (sizes[pod.uid], pod.uid)

@@ -125,11 +125,17 @@ async def test_the_next_pod_is_reviewed_once_a_watch_has_learnt(
         assert await running.outcome() == outcome
 
 
-async def test_a_ledger_ends_what_was_remembered_and_nothing_follows_from_it(tmp_path: Path):
+def a_job_with_a_ledger() -> tuple[Resource, Any]:
+    """Return a pod of the Job, and the Job as the API server sends it."""
     owner = OwnerReference(kind="Job", name="train", uid="1", controller=True)
     pod = Resource(kind="Pod", metadata=ObjectMeta(name="p", ownerReferences=(owner,)))
     job = named("Job", "train", "team-a", annotations={"ledger": ledger.render({"": ENTRY})})
     job["metadata"] |= {"uid": "1", "labels": {keys.LEDGER: "true"}}
+    return pod, job
+
+
+async def test_a_ledger_ends_what_was_remembered_and_nothing_follows_from_it(tmp_path: Path):
+    pod, job = a_job_with_a_ledger()
     async with server(tmp_path) as running:
         assert running.facts.inherits_nothing(pod, "team-a")
 
@@ -140,10 +146,7 @@ async def test_a_ledger_ends_what_was_remembered_and_nothing_follows_from_it(tmp
 
 async def test_nothing_follows_from_a_ledger_that_was_taken_back(tmp_path: Path):
     """The operator removes it with its label, so that the watch shows a deletion."""
-    owner = OwnerReference(kind="Job", name="train", uid="1", controller=True)
-    pod = Resource(kind="Pod", metadata=ObjectMeta(name="p", ownerReferences=(owner,)))
-    job = named("Job", "train", "team-a", annotations={"ledger": ledger.render({"": ENTRY})})
-    job["metadata"] |= {"uid": "1", "labels": {keys.LEDGER: "true"}}
+    pod, job = a_job_with_a_ledger()
     async with server(tmp_path) as running:
         await running.learns("ADDED", job, JOBS)
         await running.learns("DELETED", job, JOBS)

@@ -9,6 +9,7 @@ taints and selectors: the affinities of the other members are not evaluated.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from reprieve_policy.preemption.selection import pdb_usage, select_victims, victim_units
 from reprieve_policy.preemption.selection.eligibility import Eligibility
@@ -204,11 +205,7 @@ class _PlanDraft:
     def plan(self, node: str) -> PreemptionPlan:
         gangs = [unit for unit in self._gangs.values() if _is_on(unit, node)]
         gangs_elsewhere = [unit for unit in self._gangs.values() if not _is_on(unit, node)]
-        now = self._eligibility.snapshot.now
-
-        def importance(unit: VictimUnit) -> SortKey:
-            return victim_units.scheduler_order(unit, now)
-
+        importance = partial(victim_units.scheduler_order, now=self._eligibility.snapshot.now)
         here = [*self._single_pods.get(node, ()), *(_narrowed_to(node, unit) for unit in gangs)]
         others = [
             unit for other, units in self._single_pods.items() if other != node for unit in units
